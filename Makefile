@@ -1,0 +1,58 @@
+# The environment lives in .venv and builds itself; Python 3.11 or newer and make are all it needs.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+UV_STAMP := $(VENV)/.uv-$(UV_VERSION)
+ENV_STAMP := $(VENV)/.installed
+SOURCES := core shards gateway loadtest tests
+
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_OFFLINE := 1
+export VLLM_NO_USAGE_STATS := 1
+export DO_NOT_TRACK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lock env clean
+
+help: ## Show the targets.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+env: $(ENV_STAMP) ## Build the environment in .venv.
+
+demo: $(ENV_STAMP) ## Serve the demo model and run both round trips (ONCE=1: then stop).
+	$(BIN)/python -m loadtest.demo $(if $(ONCE),--once)
+
+test: $(ENV_STAMP) ## Run the tests.
+	$(BIN)/python -m pytest -q
+
+check: $(ENV_STAMP) ## Check format, lint and types.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(ENV_STAMP) ## Measure against the reference server.
+	$(BIN)/python -m loadtest.bench
+
+lock: $(UV_STAMP) ## Resolve requirements.txt anew from pyproject.toml.
+	$(UV) pip compile --quiet --upgrade --universal --generate-hashes --extra test --no-annotate \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+		--python $(BIN)/python --output-file requirements.txt pyproject.toml
+
+clean: ## Remove the environment and everything built.
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(UV_STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/it" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	@touch $@
+
+$(ENV_STAMP): $(UV_STAMP) requirements.txt pyproject.toml
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --requirement requirements.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
