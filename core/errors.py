@@ -1,0 +1,79 @@
+"""What can go wrong, and whose fault it is.
+
+    DerenderError
+    +- BadRequest            the caller's fault: the body must change before it can succeed
+    |  +- UnknownModel       the model named is not served here
+    |  +- BodyTooLarge       more bytes than the server reads
+    +- InternalFault         ours: the same body may succeed elsewhere or later
+       +- ShardUnavailable   no shard can take the work now
+       +- Overloaded         the bounded queue of work is full
+
+Every class carries a stable `FaultCode`; `gateway.errors` alone turns a code into an HTTP status and
+a body. Errors cross a pipe as `core.wire.Fault`, never as pickled exceptions.
+"""
+
+from enum import StrEnum
+
+
+class FaultCode(StrEnum):
+    """The kinds of failure that cross a process boundary."""
+
+    INVALID_REQUEST = "invalid_request"
+    UNKNOWN_MODEL = "unknown_model"
+    BODY_TOO_LARGE = "body_too_large"
+    INTERNAL = "internal"
+    SHARD_UNAVAILABLE = "shard_unavailable"
+    OVERLOADED = "overloaded"
+
+
+class DerenderError(Exception):
+    """Root of all failures the project reports to a caller.
+
+    Attributes:
+        message: One sentence for the caller; names the field and the bound where there is one.
+        param: Path of the offending field in the request body (`generate_response.choices[0].index`).
+    """
+
+    code = FaultCode.INTERNAL
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        """Keep the sentence and the field it is about."""
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class BadRequest(DerenderError):
+    """The body breaks the protocol or a bound."""
+
+    code = FaultCode.INVALID_REQUEST
+
+
+class UnknownModel(BadRequest):
+    """The model named in the body is not served here."""
+
+    code = FaultCode.UNKNOWN_MODEL
+
+
+class BodyTooLarge(BadRequest):
+    """The body has more bytes than the server reads."""
+
+    code = FaultCode.BODY_TOO_LARGE
+
+
+class InternalFault(DerenderError):
+    """The server failed; the request may be fine."""
+
+    code = FaultCode.INTERNAL
+
+
+class ShardUnavailable(InternalFault):
+    """No shard can take the work now."""
+
+    code = FaultCode.SHARD_UNAVAILABLE
+
+
+class Overloaded(InternalFault):
+    """The bounded queue of work is full."""
+
+    code = FaultCode.OVERLOADED

@@ -1,0 +1,140 @@
+"""Messages between gateway and shards, and the envelope of a request body.
+
+The gateway decodes the envelope only: large members stay `msgspec.Raw`, slices of the body that the
+shard decodes. Frames are msgpack arrays; new members are appended with a default.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from core.errors import DerenderError, FaultCode
+
+
+class Kind(StrEnum):
+    """The four things a shard can be asked for."""
+
+    CHAT = "chat"
+    CHAT_STREAM = "chat_stream"
+    COMPLETION = "completion"
+    COMPLETION_STREAM = "completion_stream"
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One derender call on its way to a shard. JSON members are empty bytes where the body had none."""
+
+    call_id: int
+    """Echoed in the reply; unique per connection."""
+    kind: Kind
+    model: str
+    """Name to report, already checked."""
+    created: int
+    """Unix time in seconds to report."""
+    fallback_id: str
+    """Request ID to use where the engine's response names none."""
+    generate: bytes
+    """JSON of `generate_response`, `generate_responses` or `generate_chunk`."""
+    stream_state: bytes
+    prompt_tokens: bytes
+    prompt_token_ids: bytes
+    request: bytes
+    """JSON of `chat_request` or `completion_request`."""
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """A failure as data."""
+
+    code: FaultCode
+    message: str
+    param: str | None = None
+
+    @classmethod
+    def of(cls, error: DerenderError) -> "Fault":
+        """Describe an error for the other side of a pipe."""
+        return cls(error.code, error.message, error.param)
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """What a shard answers: the finished response body, or a fault."""
+
+    call_id: int
+    body: bytes = b""
+    fault: Fault | None = None
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True):
+    """A shard's first message: it serves, or says in one line why it cannot."""
+
+    shard: int
+    pid: int
+    warm: bool = False
+    """Its modules and model came from the warmed parent."""
+    error: str | None = None
+    vllm_version: str = ""
+    served_model_names: tuple[str, ...] = ()
+    max_model_len: int = 0
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """A derender request body, opened one level deep. Unknown members are ignored, as vLLM does."""
+
+    stream: bool = False
+    model: str | None = None
+    generate_response: msgspec.Raw = msgspec.Raw(b"")
+    generate_responses: msgspec.Raw = msgspec.Raw(b"")
+    generate_chunk: msgspec.Raw = msgspec.Raw(b"")
+    stream_state: msgspec.Raw = msgspec.Raw(b"")
+    prompt_tokens: msgspec.Raw = msgspec.Raw(b"")
+    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"")
+    chat_request: msgspec.Raw = msgspec.Raw(b"")
+    completion_request: msgspec.Raw = msgspec.Raw(b"")
+
+
+call_encoder = msgspec.msgpack.Encoder()
+call_decoder = msgspec.msgpack.Decoder(Call)
+reply_encoder = msgspec.msgpack.Encoder()
+reply_decoder = msgspec.msgpack.Decoder(Reply)
+envelope_decoder = msgspec.json.Decoder(Envelope)
+
+
+def present(raw: msgspec.Raw) -> bytes:
+    """The member's JSON, empty where it is missing or null."""
+    value = bytes(raw)
+    return b"" if value == b"null" else value
+
+
+class _ChoiceIndex(msgspec.Struct):
+    index: int = 0
+
+
+class _ChunkIdentity(msgspec.Struct):
+    request_id: str | None = None
+    choices: list[_ChoiceIndex] = []
+
+
+class _StateIdentity(msgspec.Struct):
+    checkpoint: str | None = None
+
+
+_chunk_identity = msgspec.json.Decoder(_ChunkIdentity, strict=False)
+_state_identity = msgspec.json.Decoder(_StateIdentity)
+
+
+def carried_stream_id(stream_state: bytes) -> str | None:
+    """Identity in a carried state, None where there is none or it is malformed.
+
+    Malformed members are refused by the shard, with their path; here they only lose their affinity.
+    """
+    try:
+        return _state_identity.decode(stream_state).checkpoint if stream_state else None
+    except msgspec.DecodeError:
+        return None
+
+
+def chunk_identity(generate_chunk: bytes) -> tuple[str | None, int]:
+    """Request ID and choice index of an engine chunk; (None, 0) where it is malformed."""
+    try:
+        chunk = _chunk_identity.decode(generate_chunk)
+    except msgspec.DecodeError:
+        return None, 0
+    return chunk.request_id, chunk.choices[0].index if chunk.choices else 0
