@@ -6,6 +6,7 @@
     |  +- BodyTooLarge       more bytes than the server reads
     +- InternalFault         ours: the same body may succeed elsewhere or later
        +- ShardUnavailable   no shard can take the work now
+       +- ShardLostTwice     two shards ended while they worked on the call
        +- Overloaded         the bounded queue of work is full
 
 Every class carries a stable `FaultCode`; `gateway.errors` alone turns a code into an HTTP status and
@@ -23,6 +24,7 @@ class FaultCode(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     INTERNAL = "internal"
     SHARD_UNAVAILABLE = "shard_unavailable"
+    SHARD_LOST_TWICE = "shard_lost_twice"
     OVERLOADED = "overloaded"
 
 
@@ -71,6 +73,12 @@ class ShardUnavailable(InternalFault):
     """No shard can take the work now."""
 
     code = FaultCode.SHARD_UNAVAILABLE
+
+
+class ShardLostTwice(InternalFault):
+    """Two shards ended while they worked on the call; it is not tried again."""
+
+    code = FaultCode.SHARD_LOST_TWICE
 
 
 class Overloaded(InternalFault):

@@ -39,6 +39,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     prompt_token_ids: bytes
     request: bytes
     """JSON of `chat_request` or `completion_request`."""
+    trace_id: str = ""
+    """The HTTP request's ID, for the shard's log."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
