@@ -1,0 +1,53 @@
+"""The first function of a shard process, importable by the supervisor without loading vLLM."""
+
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from core.options import ModelOptions
+from shards.logs import LogSettings
+from shards.pool import PoolSettings
+
+WARM_VARIABLE = "_DERENDER_WARM"
+"""Environment variable that carries a `WarmOrder` to the warmed parent."""
+
+
+class WarmOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What the warmed parent loads."""
+
+    options: ModelOptions
+    logs: LogSettings
+    supervisor_pid: int
+
+
+class GatewayOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line on a gateway's standard input."""
+
+    listen_fd: int
+    """Inherited listening socket."""
+    supervisor_pid: int
+    directory: str
+    """Private folder of the shards' sockets."""
+    pool: PoolSettings
+    settings: msgspec.Raw
+    """The gateway's own settings, as its command line made them."""
+
+
+class ShardSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What one shard needs to know."""
+
+    shard: int
+    address: str
+    """Socket path it listens on."""
+    authkey: bytes
+    max_frame_bytes: int
+    """Longest call it reads."""
+    logs: LogSettings
+
+
+def run_shard(spec: ShardSpec, supervisor: Connection) -> None:
+    """Serve until the supervisor closes its end of the pipe."""
+    # The one import inside a function: only the child may load what the warmed parent holds.
+    from shards.loop import serve
+
+    serve(spec, supervisor)

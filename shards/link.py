@@ -1,0 +1,227 @@
+"""One gateway worker's connection to one shard: calls out, replies in, and mending it.
+
+A shard works on the calls of a connection in order, so when it ends, the oldest unanswered call is
+the one it may have died of. That call is blamed; a call blamed twice is given up, every other one
+is sent again to the successor. Memory: the frames of the calls in flight.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from core.errors import (
+    BadRequest,
+    BodyTooLarge,
+    DerenderError,
+    FaultCode,
+    InternalFault,
+    Overloaded,
+    ShardLostTwice,
+    ShardUnavailable,
+    UnknownModel,
+)
+from core.wire import Fault, Ready, reply_decoder
+from shards.channel import FrameReader, connect, frame
+
+_logger = logging.getLogger(__name__)
+
+_ready_decoder = msgspec.msgpack.Decoder(Ready)
+
+_FIRST_RETRY_S = 0.01
+_LONGEST_RETRY_S = 0.25
+_BLAMES_TO_GIVE_UP = 2
+
+_ERRORS: dict[FaultCode, type[DerenderError]] = {
+    kind.code: kind
+    for kind in (
+        BadRequest,
+        BodyTooLarge,
+        InternalFault,
+        Overloaded,
+        ShardLostTwice,
+        ShardUnavailable,
+        UnknownModel,
+    )
+}
+
+
+class _Pending:
+    """A call on its way: its frame, kept to be sent again, and who waits for it."""
+
+    __slots__ = ("blames", "frame", "future")
+
+    def __init__(self, framed: bytes, future: "asyncio.Future[bytes]") -> None:
+        self.frame = framed
+        self.future = future
+        self.blames = 0
+
+
+class _FrameProtocol(asyncio.Protocol):
+    """Turns the bytes of one connection into the shard's greeting and its replies."""
+
+    def __init__(self, max_bytes: int, on_reply: Callable[[bytes], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._reader = FrameReader(max_bytes)
+        self._on_reply = on_reply
+        self.transport: asyncio.Transport | None = None
+        self.greeting: asyncio.Future[Ready] = loop.create_future()
+        self.lost: asyncio.Future[None] = loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._reader.feed(data):
+                if self.greeting.done():
+                    self._on_reply(message)
+                else:
+                    self.greeting.set_result(_ready_decoder.decode(message))
+        except (ValueError, msgspec.DecodeError) as error:
+            _logger.error("a shard sent what is no reply: %s", error)
+            if self.transport is not None:
+                self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+
+class Link:
+    """Keeps one shard connected and its calls answered.
+
+    Attributes:
+        shard: Index of the shard.
+        pending: Calls without an answer, oldest first.
+        pending_bytes: Size of their frames.
+        ready: What the shard said of itself; None before its first connection.
+        generations: Shard processes met so far.
+        resent: Calls sent again to a successor.
+    """
+
+    def __init__(self, shard: int, address: str, authkey: bytes, max_reply_bytes: int) -> None:
+        """Describe the shard; `run` connects."""
+        self.shard = shard
+        self.pending: dict[int, _Pending] = {}
+        self.pending_bytes = 0
+        self.ready: Ready | None = None
+        self.generations = 0
+        self.resent = 0
+        self._lost_at: float | None = None
+        self._address = address
+        self._authkey = authkey
+        self._max_reply_bytes = max_reply_bytes
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls reach the shard at once."""
+        return self._transport is not None
+
+    def submit(self, call_id: int, message: bytes) -> "asyncio.Future[bytes]":
+        """Send a call, or keep it for the successor of a shard that has just ended."""
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        pending = _Pending(frame(message), future)
+        self.pending[call_id] = pending
+        self.pending_bytes += len(pending.frame)
+        if self._transport is not None:
+            self._transport.write(pending.frame)
+        return future
+
+    async def run(self, recovery_timeout_s: float) -> None:
+        """Connect, serve, and connect again, until cancelled."""
+        while True:
+            protocol = await self._connect(recovery_timeout_s)
+            await protocol.lost
+            self._transport = None
+            self._lost_at = time.monotonic()
+            _logger.warning("lost shard %d with %d calls in flight", self.shard, len(self.pending))
+            self._blame_oldest()
+
+    def close(self) -> None:
+        """Drop the connection; calls in flight are refused."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail_all("the server is shutting down")
+
+    async def _connect(self, recovery_timeout_s: float) -> _FrameProtocol:
+        """Try until the shard answers; calls that waited too long are refused meanwhile."""
+        delay = _FIRST_RETRY_S
+        while True:
+            try:
+                return await self._try_connect()
+            except (OSError, EOFError, AuthenticationError) as error:
+                _logger.debug("shard %d does not answer yet: %r", self.shard, error)
+            if self._lost_at and time.monotonic() - self._lost_at > recovery_timeout_s:
+                self._fail_all(f"shard {self.shard} ended and its successor does not answer")
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _LONGEST_RETRY_S)
+
+    async def _try_connect(self) -> _FrameProtocol:
+        if not Path(self._address).exists():
+            raise FileNotFoundError(self._address)
+        peer = await asyncio.to_thread(connect, self._address, self._authkey)
+        _, protocol = await asyncio.get_running_loop().create_unix_connection(
+            lambda: _FrameProtocol(self._max_reply_bytes, self._on_reply), sock=peer
+        )
+        first: set[asyncio.Future[Any]] = {protocol.greeting, protocol.lost}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not protocol.greeting.done() or protocol.transport is None:
+            raise EOFError("the shard left before it greeted")
+        self._attach(protocol.transport, protocol.greeting.result())
+        return protocol
+
+    def _attach(self, transport: asyncio.Transport, ready: Ready) -> None:
+        if self.ready is None or self.ready.pid != ready.pid:
+            self.generations += 1
+        self.ready, self._transport, self._lost_at = ready, transport, None
+        self.resent += len(self.pending)
+        for pending in self.pending.values():
+            transport.write(pending.frame)
+
+    def _on_reply(self, message: bytes) -> None:
+        reply = reply_decoder.decode(message)
+        pending = self._take(reply.call_id)
+        if pending is None or pending.future.done():
+            return
+        if reply.fault is None:
+            pending.future.set_result(reply.body)
+        else:
+            pending.future.set_exception(_error_of(reply.fault))
+
+    def _take(self, call_id: int) -> _Pending | None:
+        pending = self.pending.pop(call_id, None)
+        if pending is not None:
+            self.pending_bytes -= len(pending.frame)
+        return pending
+
+    def _blame_oldest(self) -> None:
+        call_id = next(iter(self.pending), None)
+        if call_id is None:
+            return
+        oldest = self.pending[call_id]
+        oldest.blames += 1
+        if oldest.blames >= _BLAMES_TO_GIVE_UP:
+            self._take(call_id)
+            _fail(oldest, ShardLostTwice("two shards ended while they worked on this request"))
+
+    def _fail_all(self, reason: str) -> None:
+        for call_id in list(self.pending):
+            pending = self._take(call_id)
+            if pending is not None:
+                _fail(pending, ShardUnavailable(reason))
+
+
+def _fail(pending: _Pending, error: DerenderError) -> None:
+    if not pending.future.done():
+        pending.future.set_exception(error)
+
+
+def _error_of(fault: Fault) -> DerenderError:
+    return _ERRORS.get(fault.code, InternalFault)(fault.message, fault.param)

@@ -1,0 +1,144 @@
+"""A shard: one thread that reads calls, derenders, and answers.
+
+Peers are gateway workers. One that stalls in the middle of a frame is dropped after
+`channel.PEER_TIMEOUT_S`; it connects again and repeats what was not answered.
+"""
+
+import faulthandler
+import logging
+import os
+import signal
+import socket
+from importlib.metadata import version
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, wait
+
+import msgspec
+from setproctitle import setproctitle
+
+from core.derenderer import Derenderer
+from core.errors import DerenderError, FaultCode
+from core.wire import Call, Fault, Ready, Reply, call_decoder, reply_encoder
+from shards import warm
+from shards.channel import accept, listen
+from shards.entry import ShardSpec
+from shards.logs import configure
+
+_logger = logging.getLogger(__name__)
+
+_INTERNAL = Fault(FaultCode.INTERNAL, "internal error while derendering; see the shard's log")
+
+
+def serve(spec: ShardSpec, supervisor: Connection) -> None:
+    """Report ready, then answer calls until the supervisor closes its end."""
+    _settle(spec)
+    derenderer, ready = _ready(spec)
+    if derenderer is None:
+        supervisor.send_bytes(reply_encoder.encode(ready))
+        return
+    with listen(spec.address) as listener:
+        supervisor.send_bytes(reply_encoder.encode(ready))
+        _Loop(spec, supervisor, listener, derenderer, ready).run()
+
+
+def _settle(spec: ShardSpec) -> None:
+    """Become a shard: title, log, and signals left to the supervisor."""
+    setproctitle(f"derender: shard {spec.shard}")
+    configure(f"shard {spec.shard}", spec.logs)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def _ready(spec: ShardSpec) -> tuple[Derenderer | None, Ready]:
+    outcome = warm.outcome
+    if outcome is None:
+        return None, _cannot(spec, "the warmed parent did not load the model")
+    if outcome.derenderer is None:
+        return None, _cannot(spec, outcome.failure or "the model did not load")
+    derenderer = outcome.derenderer
+    derenderer.warm_up()
+    return derenderer, Ready(
+        shard=spec.shard,
+        pid=os.getpid(),
+        warm=outcome.pid != os.getpid(),
+        vllm_version=version("vllm"),
+        served_model_names=tuple(derenderer.names),
+        max_model_len=derenderer.limits.max_model_len,
+    )
+
+
+def _cannot(spec: ShardSpec, line: str) -> Ready:
+    return Ready(shard=spec.shard, pid=os.getpid(), error=line)
+
+
+class _Loop:
+    """Waits on the listener, the peers and the supervisor, and serves one message at a time."""
+
+    def __init__(
+        self,
+        spec: ShardSpec,
+        supervisor: Connection,
+        listener: socket.socket,
+        derenderer: Derenderer,
+        ready: Ready,
+    ) -> None:
+        self._spec = spec
+        self._supervisor = supervisor
+        self._listener = listener
+        self._derenderer = derenderer
+        self._ready = reply_encoder.encode(ready)
+        self._peers: set[Connection] = set()
+
+    def run(self) -> None:
+        while True:
+            # `wait` names what is ready, in no order; each peer gets one call per round.
+            for source in wait([self._supervisor, self._listener, *self._peers]):
+                if source is self._supervisor:
+                    return
+                if source is self._listener:
+                    self._welcome()
+                elif isinstance(source, Connection):
+                    self._serve_one(source)
+
+    def _welcome(self) -> None:
+        try:
+            peer = accept(self._listener, self._spec.authkey)
+        except (OSError, EOFError, AuthenticationError) as error:
+            _logger.warning("a peer did not get in: %s", error or type(error).__name__)
+            return
+        self._peers.add(peer)
+        self._send(peer, self._ready)
+
+    def _serve_one(self, peer: Connection) -> None:
+        try:
+            message = peer.recv_bytes(self._spec.max_frame_bytes)
+            call = call_decoder.decode(message)
+        except EOFError:
+            self._drop(peer)
+        except (OSError, msgspec.DecodeError) as error:
+            _logger.warning("dropping a peer: %s", error)
+            self._drop(peer)
+        else:
+            self._send(peer, reply_encoder.encode(self._answer(call)))
+
+    def _answer(self, call: Call) -> Reply:
+        try:
+            return Reply(call.call_id, body=self._derenderer.answer(call))
+        except DerenderError as error:
+            return Reply(call.call_id, fault=Fault.of(error))
+        except Exception:
+            _logger.exception("derendering failed", extra={"request_id": call.trace_id})
+            return Reply(call.call_id, fault=_INTERNAL)
+
+    def _send(self, peer: Connection, message: bytes) -> None:
+        try:
+            peer.send_bytes(message)
+        except OSError as error:
+            _logger.warning("dropping a peer that does not read: %s", error)
+            self._drop(peer)
+
+    def _drop(self, peer: Connection) -> None:
+        self._peers.discard(peer)
+        peer.close()

@@ -1,0 +1,126 @@
+"""The calling side of the shards: picks one, bounds what is in flight, waits for the answer."""
+
+import asyncio
+import itertools
+
+import msgspec
+
+from core.errors import Overloaded, ShardUnavailable
+from core.ids import rendezvous
+from core.wire import Call, Ready, call_encoder
+from shards.link import Link
+
+
+class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the shards are and how much work may wait for them."""
+
+    addresses: tuple[str, ...]
+    """Socket path of each shard, by index."""
+    authkey: bytes
+    max_calls_in_flight: int = 256
+    """Calls one shard may have without an answer; more are refused."""
+    max_bytes_in_flight: int = 512 * 1024 * 1024
+    """Bytes of calls one shard may have without an answer; more are refused."""
+    max_reply_bytes: int = 4 * 1024 * 1024 * 1024
+    recovery_timeout_s: float = 15.0
+    """How long calls wait for the successor of a shard that ended."""
+
+
+class ShardStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One shard as the pool sees it."""
+
+    shard: int
+    connected: bool
+    in_flight: int
+    restarts: int
+    resent: int
+
+
+class Pool:
+    """Calls shards. Used from one event loop.
+
+    A call whose shard ends is sent again to the successor; see `shards.link` for who is given up.
+    """
+
+    def __init__(self, settings: PoolSettings) -> None:
+        """Describe the shards; `start` connects."""
+        self._settings = settings
+        self._links = [
+            Link(shard, address, settings.authkey, settings.max_reply_bytes)
+            for shard, address in enumerate(settings.addresses)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._call_ids = itertools.count(1)
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once."""
+        timeout_s = self._settings.recovery_timeout_s
+        self._tasks = [asyncio.create_task(link.run(timeout_s)) for link in self._links]
+
+    async def close(self) -> None:
+        """Drop every connection; calls in flight are refused."""
+        for task in self._tasks:
+            task.cancel()
+        for link in self._links:
+            link.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def new_call_id(self) -> int:
+        """Draw the `call_id` of the next call."""
+        return next(self._call_ids)
+
+    def shard_of(self, key: str) -> int:
+        """Shard that serves the stream with this identity."""
+        return rendezvous(key, len(self._links))
+
+    def least_busy(self) -> int:
+        """Shard with the fewest calls in flight, connected ones first."""
+        return min(self._links, key=lambda link: (not link.connected, len(link.pending))).shard
+
+    async def call(self, shard: int, call: Call) -> bytes:
+        """Have a shard answer.
+
+        Raises:
+            DerenderError: The shard's own refusal; ShardUnavailable before it first serves or when
+                its successor does not come; Overloaded; ShardLostTwice.
+        """
+        link = self._links[shard]
+        if link.ready is None:
+            raise ShardUnavailable(self._missing() or "the shards are warming up")
+        message = call_encoder.encode(call)
+        if len(link.pending) >= self._settings.max_calls_in_flight:
+            raise Overloaded(f"shard {shard} has {len(link.pending)} requests waiting")
+        room = self._settings.max_bytes_in_flight - link.pending_bytes
+        if link.pending and len(message) > room:
+            raise Overloaded(f"shard {shard} has {link.pending_bytes} bytes of requests waiting")
+        return await link.submit(call.call_id, message)
+
+    def readiness(self) -> str | None:
+        """Why the service does not serve fully; None when every shard serves."""
+        return self._missing()
+
+    @property
+    def ready(self) -> Ready | None:
+        """What the shards say of the model; None before the first serves."""
+        return next((link.ready for link in self._links if link.ready), None)
+
+    def stats(self) -> list[ShardStats]:
+        """Every shard as it is now."""
+        return [
+            ShardStats(
+                shard=link.shard,
+                connected=link.connected,
+                in_flight=len(link.pending),
+                restarts=max(0, link.generations - 1),
+                resent=link.resent,
+            )
+            for link in self._links
+        ]
+
+    def _missing(self) -> str | None:
+        missing = [link for link in self._links if not link.connected]
+        if not missing:
+            return None
+        state = "restarting" if missing[0].ready else "warming up"
+        names = ", ".join(str(link.shard) for link in missing)
+        return f"{len(missing)} of {len(self._links)} shards do not serve ({state}: {names})"

@@ -1,0 +1,238 @@
+"""The parent of a service: starts the processes, replaces what dies, ends everything in order.
+
+A shard that fails before the service has started once stops the service; one that dies later is
+replaced from the warmed parent, with a growing delay while it keeps dying. The gateway is replaced
+the same way. Signal handlers only record; the loop in `_watch` decides.
+"""
+
+import logging
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from setproctitle import setproctitle
+
+from core.options import ModelOptions
+from shards.children import Backoff, Gateway, Shard, WarmParent
+from shards.ending import end
+from shards.entry import WARM_VARIABLE, GatewayOrder, ShardSpec, WarmOrder
+from shards.logs import LogSettings, configure
+from shards.pool import PoolSettings
+from shards.signals import END_SIGNALS, SignalRecord
+
+_logger = logging.getLogger(__name__)
+
+
+class CannotStart(Exception):
+    """The service does not come up; the message is one line that says why."""
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run."""
+
+    options: ModelOptions
+    shards: int
+    max_frame_bytes: int
+    logs: LogSettings
+    gateway_command: tuple[str, ...]
+    gateway_settings: bytes
+    """JSON of the gateway's own settings, passed on unread."""
+
+
+class _Slot:
+    """The place of one shard: who holds it, or when it is filled next."""
+
+    def __init__(self, spec: ShardSpec) -> None:
+        self.spec = spec
+        self.shard: Shard | None = None
+        self.due_at: float | None = 0.0
+        self.backoff = Backoff()
+
+
+class Supervisor:
+    """Runs one service until a signal ends it."""
+
+    def __init__(self, service: Service, listener: socket.socket, signals: SignalRecord) -> None:
+        """Prepare; `run` starts the processes."""
+        self._service = service
+        self._listener = listener
+        self._signals = signals
+        self._directory = Path(tempfile.mkdtemp(prefix="derender-"))
+        self._authkey = secrets.token_bytes(32)
+        self._slots = [_Slot(self._spec(index)) for index in range(service.shards)]
+        self._warm_parent = WarmParent()
+        self._gateway: Gateway | None = None
+        self._gateway_due_at: float | None = 0.0
+        self._gateway_backoff = Backoff()
+        self._started = False
+
+    def run(self) -> None:
+        """Serve until SIGINT or SIGTERM.
+
+        Raises:
+            CannotStart: A process failed before the service had started.
+        """
+        setproctitle("derender: supervisor")
+        configure("supervisor", self._service.logs)
+        try:
+            self._prepare_environment()
+            self._warm_parent.start()
+            self._watch()
+        finally:
+            self._listener.close()
+            end(self._gateway, self._shards(), self._warm_parent, self._signals)
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    # Start
+
+    def _spec(self, index: int) -> ShardSpec:
+        return ShardSpec(
+            shard=index,
+            address=str(self._directory / f"shard-{index}.sock"),
+            authkey=self._authkey,
+            max_frame_bytes=self._service.max_frame_bytes,
+            logs=self._service.logs,
+        )
+
+    def _prepare_environment(self) -> None:
+        """Set what the children's libraries read; the warmed parent must not start threads."""
+        order = WarmOrder(
+            options=self._service.options, logs=self._service.logs, supervisor_pid=os.getpid()
+        )
+        os.environ[WARM_VARIABLE] = msgspec.json.encode(order).decode()
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        os.environ["VLLM_NO_USAGE_STATS"] = "1"
+        os.environ["DO_NOT_TRACK"] = "1"
+        os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
+        if Path(self._service.options.model).is_dir():
+            os.environ["HF_HUB_OFFLINE"] = "1"
+        _make_importable()
+
+    def _start_gateway(self) -> None:
+        self._gateway_due_at = None
+        self._gateway_backoff.started()
+        order = GatewayOrder(
+            listen_fd=self._listener.fileno(),
+            supervisor_pid=os.getpid(),
+            directory=str(self._directory),
+            pool=PoolSettings(
+                addresses=tuple(slot.spec.address for slot in self._slots), authkey=self._authkey
+            ),
+            settings=msgspec.Raw(self._service.gateway_settings),
+        )
+        command = self._service.gateway_command
+        self._gateway = Gateway(command, msgspec.json.encode(order), self._listener)
+
+    # Watch
+
+    def _watch(self) -> None:
+        while True:
+            self._start_what_is_due()
+            sources = [self._signals, self._warm_parent, *self._shards()]
+            for source in wait(cast(list[int], sources), self._time_to_next_start()):
+                if isinstance(source, Shard):
+                    self._hear(source)
+                elif cast(object, source) is self._warm_parent:
+                    self._take_fork()
+            if END_SIGNALS.intersection(self._signals.take()):
+                return
+            self._check_gateway()
+
+    def _shards(self) -> list[Shard]:
+        return [slot.shard for slot in self._slots if slot.shard]
+
+    def _start_what_is_due(self) -> None:
+        now = time.monotonic()
+        if self._gateway_due_at is not None and self._gateway_due_at <= now:
+            self._start_gateway()
+        for slot in self._slots:
+            if slot.due_at is not None and slot.due_at <= now:
+                slot.due_at = None
+                slot.backoff.started()
+                self._warm_parent.request(slot.spec)
+
+    def _time_to_next_start(self) -> float | None:
+        dues = [self._gateway_due_at, *(slot.due_at for slot in self._slots)]
+        times = [due for due in dues if due is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _take_fork(self) -> None:
+        spec, result = self._warm_parent.take()
+        slot = self._slots[spec.shard]
+        if isinstance(result, Shard):
+            slot.shard = result
+            return
+        reason = f"the warmed parent ended while shard {spec.shard} was to be forked"
+        if not self._started:
+            raise CannotStart(reason)
+        _logger.error("%s (%r); it is started anew", reason, result)
+        slot.due_at = time.monotonic() + slot.backoff.next_delay_s()
+
+    def _hear(self, shard: Shard) -> None:
+        slot = self._slots[shard.spec.shard]
+        if not shard.hear():
+            self._replace(slot, shard)
+        elif shard.ready and shard.ready.error:
+            if not self._started:
+                raise CannotStart(shard.ready.error)
+            _logger.error("shard %d cannot serve: %s", shard.spec.shard, shard.ready.error)
+        elif shard.ready:
+            self._welcome(shard, warm=shard.ready.warm)
+
+    def _welcome(self, shard: Shard, *, warm: bool) -> None:
+        milliseconds = (time.monotonic() - shard.forked_at) * 1000
+        number = shard.spec.shard
+        _logger.info(
+            "shard %d serves (pid %d, %.0f ms after fork)", number, shard.pid, milliseconds
+        )
+        if not warm:
+            _logger.warning("shard %d was not forked warm: it holds its own copy of vLLM", number)
+        if not self._started and all(s.shard and s.shard.ready for s in self._slots):
+            self._started = True
+
+    def _replace(self, slot: _Slot, shard: Shard) -> None:
+        slot.shard = None
+        number, code = shard.spec.shard, shard.exit_code()
+        if not self._started:
+            raise CannotStart(f"shard {number} ended with {code} before it was ready")
+        delay = slot.backoff.next_delay_s()
+        slot.due_at = time.monotonic() + delay
+        _logger.error(
+            "shard %d (pid %d) ended with %s; its successor starts in %.2f s",
+            number,
+            shard.pid,
+            code,
+            delay,
+        )
+
+    def _check_gateway(self) -> None:
+        gateway = self._gateway
+        if gateway is None or (code := gateway.exit_code()) is None:
+            return
+        self._gateway = None
+        if not self._started:
+            raise CannotStart(f"the gateway ended with {code} before the service had started")
+        delay = self._gateway_backoff.next_delay_s()
+        self._gateway_due_at = time.monotonic() + delay
+        _logger.error(
+            "the gateway (pid %d) ended with %s; its successor starts in %.2f s",
+            gateway.pid,
+            code,
+            delay,
+        )
+
+
+def _make_importable() -> None:
+    """Let children import this project from where it lies, not from the working folder."""
+    root = Path(__file__).resolve().parent.parent
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if root.name not in ("site-packages", "dist-packages"):
+        paths = [str(root), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
