@@ -1,0 +1,205 @@
+"""The flags of `derender serve`: one row each, read from the command line and the environment."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gateway.readers import read_length, read_level, read_object, read_switch, whole_number
+
+ENVIRONMENT_PREFIX = "DERENDER_"
+
+
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting: `--name` on the command line, `DERENDER_NAME` in the environment."""
+
+    name: str
+    """Without dashes in front."""
+    group: str
+    help: str
+    default: Any = None
+    read: Callable[[str], Any] = str
+    """Turns the text into a value; raises ValueError with the reason."""
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    many: bool = False
+    """Takes several values; in the environment they are separated by commas or blanks."""
+    shown_default: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Name as a Python identifier."""
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """Name of the environment variable."""
+        return ENVIRONMENT_PREFIX + self.key.upper()
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag takes no value."""
+        return self.read is read_switch
+
+
+def default_shards() -> int:
+    """One core for the gateway, the rest for shards."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+_SERVER, _MODEL, _PARSING, _TEMPLATE, _PROCESS = (
+    "server",
+    "model",
+    "parsers",
+    "chat template",
+    "processes and limits",
+)
+
+MODEL = Flag(name="model", group=_MODEL, help="folder or hub name of the model")
+
+FLAGS = (
+    Flag(name="host", group=_SERVER, default="127.0.0.1", help="address to listen on"),
+    Flag(
+        name="port",
+        group=_SERVER,
+        default=8100,
+        read=whole_number(0, 65535),
+        help="port to listen on; 0 takes a free one",
+    ),
+    Flag(
+        name="served-model-name",
+        group=_SERVER,
+        many=True,
+        metavar="NAME",
+        shown_default="MODEL",
+        help="names accepted in a body's `model`; the first is reported",
+    ),
+    Flag(
+        name="max-body-bytes",
+        group=_SERVER,
+        default=128 * 2**20,
+        read=whole_number(1),
+        metavar="BYTES",
+        shown_default="128M",
+        help="longest request body read; longer ones get 413",
+    ),
+    Flag(
+        name="tokenizer",
+        group=_MODEL,
+        metavar="PATH",
+        shown_default="MODEL",
+        help="folder of the tokenizer",
+    ),
+    Flag(
+        name="tokenizer-mode", group=_MODEL, default="auto", help="as in vLLM: auto, mistral, ..."
+    ),
+    Flag(name="revision", group=_MODEL, help="revision of a cached hub model"),
+    Flag(
+        name="trust-remote-code",
+        group=_MODEL,
+        default=False,
+        read=read_switch,
+        help="run Python code that comes with the model",
+    ),
+    Flag(
+        name="hf-config-path", group=_MODEL, metavar="PATH", help="folder of config.json, if apart"
+    ),
+    Flag(
+        name="max-model-len",
+        group=_MODEL,
+        read=read_length,
+        metavar="TOKENS",
+        shown_default="the model's",
+        help="tokens of prompt and output together; 8k is 8000, 8K is 8192",
+    ),
+    Flag(
+        name="max-logprobs",
+        group=_MODEL,
+        default=20,
+        read=whole_number(-1),
+        help="largest top_logprobs accepted; -1 for no bound",
+    ),
+    Flag(name="tool-call-parser", group=_PARSING, metavar="NAME", help="vLLM's tool parser"),
+    Flag(
+        name="tool-parser-plugin", group=_PARSING, metavar="FILE", help="Python file that adds one"
+    ),
+    Flag(name="reasoning-parser", group=_PARSING, metavar="NAME", help="vLLM's reasoning parser"),
+    Flag(
+        name="reasoning-parser-plugin",
+        group=_PARSING,
+        metavar="FILE",
+        help="Python file that adds one",
+    ),
+    Flag(
+        name="enable-auto-tool-choice",
+        group=_PARSING,
+        default=False,
+        read=read_switch,
+        help="parse tool calls where the request leaves the choice to the model",
+    ),
+    Flag(
+        name="tool-strict-level",
+        group=_PARSING,
+        choices=("auto", "function", "parameter"),
+        help="as in vLLM: how strictly tool calls are constrained",
+    ),
+    Flag(
+        name="chat-template",
+        group=_TEMPLATE,
+        metavar="FILE",
+        shown_default="the tokenizer's",
+        help="template file, or the template itself",
+    ),
+    Flag(
+        name="chat-template-content-format",
+        group=_TEMPLATE,
+        default="auto",
+        choices=("auto", "string", "openai"),
+        help="how the template takes message content",
+    ),
+    Flag(
+        name="trust-request-chat-template",
+        group=_TEMPLATE,
+        default=False,
+        read=read_switch,
+        help="accept a chat template in the request",
+    ),
+    Flag(
+        name="default-chat-template-kwargs",
+        group=_TEMPLATE,
+        read=read_object,
+        metavar="JSON",
+        help='arguments for the template, such as {"enable_thinking": false}',
+    ),
+    Flag(
+        name="shards",
+        group=_PROCESS,
+        default=default_shards(),
+        read=whole_number(1, 512),
+        shown_default="cores - 1",
+        help="processes that derender",
+    ),
+    Flag(
+        name="allow-untested-vllm",
+        group=_PROCESS,
+        default=False,
+        read=read_switch,
+        help="start with a vLLM version this release was not tested with",
+    ),
+    Flag(
+        name="log-level",
+        group=_PROCESS,
+        default="INFO",
+        read=read_level,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="least severe line logged",
+    ),
+    Flag(
+        name="log-format",
+        group=_PROCESS,
+        default="text",
+        choices=("text", "json"),
+        help="one readable line, or one JSON object, per event",
+    ),
+)

@@ -1,0 +1,115 @@
+"""What an operator can see at `/metrics`."""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shards.pool import Pool
+
+_DURATION_BUCKETS_S = (
+    *(0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064),
+    *(0.128, 0.256, 0.512, 1.0, 2.0, 4.0, 8.0, 16.0),
+)
+_BYTES_BUCKETS = tuple(float(256 * 4**power) for power in range(10))
+
+
+class _PoolCollector(Collector):
+    """Reads the pool at scrape time, so calls pay nothing for it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def collect(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily(
+            "derender_shard_up", "1 while the gateway can reach the shard.", labels=["shard"]
+        )
+        in_flight = GaugeMetricFamily(
+            "derender_shard_calls_in_flight",
+            "Calls a shard has not answered yet, the one it works on included.",
+            labels=["shard"],
+        )
+        restarts = CounterMetricFamily(
+            "derender_shard_restarts",
+            "Times a shard's process was replaced since the gateway started.",
+            labels=["shard"],
+        )
+        resent = CounterMetricFamily(
+            "derender_calls_resent",
+            "Calls sent again because the shard ended before it answered.",
+            labels=["shard"],
+        )
+        for stats in self._pool.stats():
+            label = [str(stats.shard)]
+            up.add_metric(label, float(stats.connected))
+            in_flight.add_metric(label, stats.in_flight)
+            restarts.add_metric(label, stats.restarts)
+            resent.add_metric(label, stats.resent)
+        return _each(up, in_flight, restarts, resent)
+
+
+def _each(*metrics: Metric) -> Iterator[Metric]:
+    yield from metrics
+
+
+class Metrics:
+    """Counters of one gateway process, in a registry of their own."""
+
+    def __init__(self, pool: Pool) -> None:
+        """Register everything."""
+        self._registry = CollectorRegistry()
+        self._registry.register(_PoolCollector(pool))
+        endpoint = ["endpoint", "mode"]
+        self._requests = Counter(
+            "derender_requests",
+            "Derender requests answered, by endpoint, mode (one_shot, stream, unknown) and status.",
+            [*endpoint, "status"],
+            registry=self._registry,
+        )
+        self._duration = Histogram(
+            "derender_request_duration_seconds",
+            "From the first byte of a derender request to its complete answer.",
+            endpoint,
+            buckets=_DURATION_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._body_bytes = Histogram(
+            "derender_request_body_bytes",
+            "Size of derender request bodies that were read.",
+            ["endpoint"],
+            buckets=_BYTES_BUCKETS,
+            registry=self._registry,
+        )
+        self._refusals = Counter(
+            "derender_refusals",
+            "Derender requests answered with an error, by its stable code.",
+            ["reason"],
+            registry=self._registry,
+        )
+        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def answered(self, endpoint: str, mode: str, status: int, seconds: float) -> None:
+        """Count one answer."""
+        key = (endpoint, mode, status)
+        children = self._known.get(key)
+        if children is None:
+            children = (
+                self._requests.labels(endpoint, mode, str(status)),
+                self._duration.labels(endpoint, mode),
+            )
+            self._known[key] = children
+        children[0].inc()
+        children[1].observe(seconds)
+
+    def body_read(self, endpoint: str, size: int) -> None:
+        """Count one body."""
+        self._body_bytes.labels(endpoint).observe(size)
+
+    def refused(self, reason: str) -> None:
+        """Count one error answer."""
+        self._refusals.labels(reason).inc()
+
+    def render(self) -> bytes:
+        """The whole in Prometheus' text format."""
+        return generate_latest(self._registry)

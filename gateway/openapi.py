@@ -1,0 +1,190 @@
+"""The OpenAPI document, built from the same structs that read bodies and write answers."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from core.generate import GenerateChunk, GenerateResponse, StreamState, TokenId
+from core.openai import ChatResponse, ChatStreamAnswer, CompletionResponse, CompletionStreamAnswer
+from gateway import __version__
+from gateway.errors import ErrorResponse
+from gateway.routes.models import ModelCard, ModelList
+from gateway.routes.ops import Health, Version
+
+Document = dict[str, Any]
+
+ChatRequest = Annotated[
+    dict[str, Any],
+    Meta(
+        description="The whole chat request that went to the renderer, in OpenAI's and vLLM's form."
+    ),
+]
+CompletionRequest = Annotated[
+    dict[str, Any],
+    Meta(description="The completion request that went to the renderer."),
+]
+PromptIds = Annotated[
+    list[TokenId] | None,
+    Meta(description="Token IDs of the prompt; seeds detokenization and the reasoning state."),
+]
+
+
+class _Common(msgspec.Struct, kw_only=True):
+    model: str | None = None
+    """A served name; the first one where it is missing."""
+
+
+class DerenderChatRequest(_Common, kw_only=True):
+    """One complete generation of a chat request."""
+
+    stream: Literal[False] = False
+    generate_response: GenerateResponse
+    prompt_tokens: int | None = None
+    prompt_token_ids: PromptIds = None
+    chat_request: ChatRequest | None = None
+
+
+class DerenderChatStreamRequest(_Common, kw_only=True):
+    """One chunk of a generation of a chat request."""
+
+    stream: Literal[True]
+    generate_chunk: GenerateChunk
+    stream_state: StreamState | None = None
+    prompt_tokens: int | None = None
+    prompt_token_ids: PromptIds = None
+    chat_request: ChatRequest | None = None
+
+
+class DerenderCompletionRequest(_Common, kw_only=True):
+    """The complete generations of a completion request, one per prompt."""
+
+    stream: Literal[False] = False
+    generate_responses: list[GenerateResponse]
+    prompt_tokens: list[int] | None = None
+    prompt_token_ids: list[PromptIds] | None = None
+    completion_request: CompletionRequest | None = None
+
+
+class DerenderCompletionStreamRequest(_Common, kw_only=True):
+    """One chunk of a generation of a completion request."""
+
+    stream: Literal[True]
+    generate_chunk: GenerateChunk
+    stream_state: StreamState | None = None
+    prompt_tokens: int | None = None
+    prompt_token_ids: PromptIds = None
+    completion_request: CompletionRequest | None = None
+
+
+class _Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the document."""
+
+    path: str
+    method: str
+    summary: str
+    requests: tuple[type, ...] = ()
+    answers: tuple[type, ...] = ()
+    failures: dict[int, str] = {}
+
+
+_FAILURES = {
+    400: "The body breaks the protocol or a bound; `param` names the member.",
+    404: "The model named is not served.",
+    413: "The body is longer than --max-body-bytes.",
+    500: "The server failed.",
+    503: "Warming up, overloaded or restarting; see Retry-After.",
+}
+
+_OPERATIONS = (
+    _Operation(
+        path="/v1/chat/completions/derender",
+        method="post",
+        summary="Token IDs of a chat generation into a chat completion, or a chunk of one",
+        requests=(DerenderChatRequest, DerenderChatStreamRequest),
+        answers=(ChatResponse, ChatStreamAnswer),
+        failures=_FAILURES,
+    ),
+    _Operation(
+        path="/v1/completions/derender",
+        method="post",
+        summary="Token IDs of generations into a completion, or a chunk of one",
+        requests=(DerenderCompletionRequest, DerenderCompletionStreamRequest),
+        answers=(CompletionResponse, CompletionStreamAnswer),
+        failures=_FAILURES,
+    ),
+    _Operation(path="/v1/models", method="get", summary="Served names", answers=(ModelList,)),
+    _Operation(
+        path="/v1/models/{model_id}",
+        method="get",
+        summary="One served name",
+        answers=(ModelCard,),
+        failures={404: "No such name."},
+    ),
+    _Operation(
+        path="/health",
+        method="get",
+        summary="Whether every shard serves",
+        answers=(Health,),
+    ),
+    _Operation(path="/ping", method="get", summary="Whether the gateway answers"),
+    _Operation(path="/version", method="get", summary="Versions", answers=(Version,)),
+    _Operation(path="/metrics", method="get", summary="Prometheus metrics, as text"),
+)
+
+
+def document() -> Document:
+    """Build the whole document; once per process is enough."""
+    types = [kind for row in _OPERATIONS for kind in (*row.requests, *row.answers)]
+    schemas, components = msgspec.json.schema_components(
+        [*types, ErrorResponse], ref_template="#/components/schemas/{name}"
+    )
+    references = dict(zip([*types, ErrorResponse], schemas, strict=True))
+    paths: Document = {}
+    for row in _OPERATIONS:
+        paths.setdefault(row.path, {})[row.method] = _operation(row, references)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "derender-gateway",
+            "version": __version__,
+            "description": "Token IDs of a token-in / token-out engine into OpenAI responses.",
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _operation(row: _Operation, references: dict[type, Document]) -> Document:
+    words = [word for word in row.path.split("/") if word and not word.startswith("{")]
+    entry: Document = {
+        "operationId": "_".join([row.method, *words]),
+        "summary": row.summary,
+        "responses": _responses(row, references),
+    }
+    if row.requests:
+        entry["requestBody"] = {"required": True, "content": _content(row.requests, references)}
+    if "{model_id}" in row.path:
+        parameter = {"name": "model_id", "in": "path", "required": True}
+        entry["parameters"] = [{**parameter, "schema": {"type": "string"}}]
+    return entry
+
+
+def _responses(row: _Operation, references: dict[type, Document]) -> Document:
+    answered: Document = {"description": "Done."}
+    if row.answers:
+        answered["content"] = _content(row.answers, references)
+    responses: Document = {"200": answered}
+    if row.path == "/health":
+        answer = {"description": "Not all shards serve; `reason` says why.", **answered}
+        responses["503"] = {**answered, "description": answer["description"]}
+    for status, text in row.failures.items():
+        content = _content((ErrorResponse,), references)
+        responses[str(status)] = {"description": text, "content": content}
+    return responses
+
+
+def _content(types: tuple[type, ...], references: dict[type, Document]) -> Document:
+    schemas = [references[kind] for kind in types]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return {"application/json": {"schema": schema}}

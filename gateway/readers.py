@@ -1,0 +1,70 @@
+"""Readers of flag values: each turns text into a value or raises ValueError with the reason."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY_SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off", ""}
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Reader of an integer between bounds; `8k` is 8,000 and `8K` is 8,192, as in vLLM."""
+
+    def read(text: str) -> int:
+        value = _human_integer(text.strip())
+        if value < least or (most is not None and value > most):
+            bound = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise ValueError(f"must be {bound}, not {value}")
+        return value
+
+    return read
+
+
+def read_length(text: str) -> int | None:
+    """Read a model length; `auto` and -1 mean the model's own."""
+    if text.strip().lower() in ("auto", "-1"):
+        return None
+    return whole_number(1)(text)
+
+
+def read_switch(text: str) -> bool:
+    """Read a switch from the environment."""
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError(f"must be true or false, not {text!r}")
+    return word in _TRUE
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"must be a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a JSON object, not {text!r}")
+    return value
+
+
+def read_level(text: str) -> str:
+    """Read a log level in any case."""
+    return text.strip().upper()
+
+
+def _human_integer(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text)
+    if match is None:
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"must be a whole number, not {text!r}") from None
+    number, suffix = match.groups()
+    if suffix in _SUFFIXES:
+        return int(float(number) * _SUFFIXES[suffix])
+    if "." in number:
+        raise ValueError(f"must be whole before {suffix}; {number}{suffix.lower()} is decimal")
+    return int(number) * _BINARY_SUFFIXES[suffix]
