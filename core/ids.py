@@ -17,7 +17,7 @@ def stream_id(request_id: str, choice_index: int) -> str:
     return xxhash.xxh3_64_hexdigest(f"{request_id}\x1f{choice_index}".encode())
 
 
-def tool_call_id(drawn: str | None, request_id: str, choice_index: int, call_index: int) -> str:
+def tool_call_id(drawn: str | None, stream: str, call_index: int) -> str:
     """ID of a tool call, equal wherever and however often the call is parsed.
 
     Parsers draw IDs at random (`chatcmpl-tool-<hex>`, or nine alphanumeric characters for Mistral);
@@ -26,11 +26,10 @@ def tool_call_id(drawn: str | None, request_id: str, choice_index: int, call_ind
 
     Args:
         drawn: The parser's ID, None where it leaves the choice to the server.
-        request_id: The engine's request ID.
-        choice_index: Index of the choice in the generation.
+        stream: The `stream_id` of the choice.
         call_index: Index of the call in the choice.
     """
-    seed = f"{request_id}\x1f{choice_index}\x1f{call_index}".encode()
+    seed = f"{stream}\x1f{call_index}".encode()
     if drawn is None or _RANDOM_CALL_ID.fullmatch(drawn):
         return f"chatcmpl-tool-{xxhash.xxh3_64_hexdigest(seed)}"
     if _SHORT_CALL_ID.fullmatch(drawn):

@@ -1,0 +1,91 @@
+"""The one entry of the room: a call in, the finished response body out."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from core.chat import derender_chat
+from core.chat_stream import derender_chat_stream
+from core.completion import derender_completion
+from core.completion_stream import derender_completion_stream
+from core.limits import Limits
+from core.server import Server
+from core.vllm_adapter import Model
+from core.wire import Call, Kind
+
+_ACTIONS: dict[Kind, Callable[[Server, Call], bytes]] = {
+    Kind.CHAT: derender_chat,
+    Kind.CHAT_STREAM: derender_chat_stream,
+    Kind.COMPLETION: derender_completion,
+    Kind.COMPLETION_STREAM: derender_completion_stream,
+}
+
+
+class Derenderer:
+    """Answers calls for one model."""
+
+    def __init__(self, model: Model) -> None:
+        """Wrap a loaded model."""
+        self._server = Server(model)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Served names, the first one reported."""
+        return self._server.model.names
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds every call must keep."""
+        return self._server.limits
+
+    def answer(self, call: Call) -> bytes:
+        """The JSON of the response to a call.
+
+        Raises:
+            core.errors.DerenderError: The call is refused.
+        """
+        return _ACTIONS[call.kind](self._server, call)
+
+    def warm_up(self) -> None:
+        """Answer one call of each kind, so that the first caller does not pay for lazy set-up."""
+        for kind, generate in _warm_up_bodies(self._server).items():
+            self.answer(
+                Call(
+                    call_id=0,
+                    kind=kind,
+                    model=self.names[0],
+                    created=0,
+                    fallback_id="warm-up",
+                    generate=msgspec.json.encode(generate),
+                    stream_state=b"",
+                    prompt_tokens=b"",
+                    prompt_token_ids=b"[[0]]" if kind is Kind.COMPLETION else b"[0]",
+                    request=_WARM_UP_REQUESTS[kind],
+                )
+            )
+
+
+_CHAT_REQUEST = b'{"messages":[{"role":"user","content":"hello"}]}'
+_COMPLETION_REQUEST = b'{"prompt":"hello"}'
+_WARM_UP_REQUESTS = {
+    Kind.CHAT: _CHAT_REQUEST,
+    Kind.CHAT_STREAM: _CHAT_REQUEST,
+    Kind.COMPLETION: _COMPLETION_REQUEST,
+    Kind.COMPLETION_STREAM: _COMPLETION_REQUEST,
+}
+
+
+def _warm_up_bodies(server: Server) -> dict[Kind, object]:
+    ids = list(range(min(64, server.tokens.size)))
+    content = [
+        {"token_id": number, "logprob": -1.0, "top_logprobs": [{"token_id": number, "logprob": -1}]}
+        for number in ids
+    ]
+    choice = {"index": 0, "token_ids": ids, "finish_reason": "stop", "logprobs": {"content": content}}
+    whole = {"request_id": "warm-up", "choices": [choice]}
+    return {
+        Kind.CHAT: whole,
+        Kind.CHAT_STREAM: whole,
+        Kind.COMPLETION: [whole],
+        Kind.COMPLETION_STREAM: whole,
+    }

@@ -1,0 +1,206 @@
+"""Reasoning and tool-call parsing of one chat request, by vLLM's own parsers."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from vllm.entrypoints.generate.base.protocol import DeltaMessage
+from vllm.entrypoints.openai.chat_completion.message_assembly import assemble_chat_message_fields
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.chat_completion.stream_processor import ChatStreamProcessor
+from vllm.entrypoints.serve.utils.tool_calls_utils import resolve_finish_reason
+from vllm.parser import Parser
+
+from core.openai import Delta, Function, ToolCallDelta
+from core.rules import OutputRules
+from core.vllm_adapter.requests import chat_rules, read_chat_request
+
+
+class ParsedCall(NamedTuple):
+    """One complete tool call."""
+
+    id: str | None
+    name: str
+    arguments: str
+
+
+class ParsedMessage(NamedTuple):
+    """A complete output, split."""
+
+    reasoning: str | None
+    content: str | None
+    calls: list[ParsedCall]
+    reasoning_tokens: int
+
+
+class ParserStream:
+    """The live parser of one choice. O(output) in size."""
+
+    def __init__(self, processor: ChatStreamProcessor) -> None:
+        """Wrap a processor that has seen no output."""
+        self._processor = processor
+
+    @property
+    def tools_streamed(self) -> bool:
+        """A tool call was part of a delta."""
+        return self._processor.tools_streamed
+
+    @tools_streamed.setter
+    def tools_streamed(self, value: bool) -> None:
+        self._processor.tools_streamed = value
+
+    def step(
+        self, text: str, ids: Sequence[int], finish_reason: str | None, prompt_ids: list[int]
+    ) -> tuple[Delta, str | None]:
+        """Parse one chunk.
+
+        Args:
+            text: What the chunk's tokens decode to.
+            ids: The chunk's tokens.
+            finish_reason: The engine's, null while the choice runs.
+            prompt_ids: The whole prompt.
+
+        Returns:
+            The delta, without members where the parser waits for more, and the chat finish reason.
+        """
+        delta, reason = self._processor.step(text, list(ids), finish_reason, prompt_ids)
+        return (Delta() if delta is None else _delta(delta)), reason
+
+    def count_reasoning_tokens(self, ids: Sequence[int]) -> int:
+        """Reasoning tokens among the output so far, which is `ids`."""
+        parser = self._processor.parser
+        return 0 if parser is None else int(parser.count_reasoning_tokens(tuple(ids)))
+
+
+class ParserConfig(NamedTuple):
+    """What parsers of one server share."""
+
+    parser_cls: type[Parser] | None
+    tokenizer: Any
+    model_config: Any
+    enable_auto_tools: bool
+    chat_template: str | None
+    content_format: Any
+    default_template_kwargs: dict[str, Any]
+
+
+class ChatContext:
+    """One caller's chat request: its rules, and parsers made for it."""
+
+    def __init__(self, config: ParserConfig, raw: bytes) -> None:
+        """Validate the request.
+
+        Raises:
+            core.errors.BadRequest: It is not a chat request.
+        """
+        self._config = config
+        self._request = read_chat_request(raw)
+        self._template_kwargs = self._resolve_template_kwargs()
+        parsed = config.parser_cls is not None
+        self.rules: OutputRules = chat_rules(
+            self._request,
+            self._engine_skips_special() if parsed else self._request.skip_special_tokens,
+            hide_metadata=parsed and not self._request.include_reasoning,
+        )
+
+    def parse(
+        self, text: str, ids: Sequence[int], prompt_ids: Sequence[int] | None
+    ) -> ParsedMessage:
+        """Split a complete output.
+
+        Args:
+            text: What the output decodes to.
+            ids: All its tokens.
+            prompt_ids: The prompt, as far as it is known.
+        """
+        parser = self._new_parser(self._request)
+        if prompt_ids is not None:
+            parser.set_prompt_token_ids(prompt_ids)
+        reasoning, content, calls = parser.parse(
+            text,
+            self._request,
+            enable_auto_tools=self._config.enable_auto_tools,
+            model_output_token_ids=ids,
+        )
+        fields = assemble_chat_message_fields(
+            self._request,
+            reasoning,
+            content,
+            calls,
+            enable_auto_tools=self._config.enable_auto_tools,
+            parser_cls=self._config.parser_cls,
+        )
+        kept = [
+            ParsedCall(call.id, call.function.name, call.function.arguments)
+            for call in fields.tool_calls
+        ]
+        count = int(parser.count_reasoning_tokens(ids))
+        return ParsedMessage(fields.reasoning, fields.content, kept, count)
+
+    def finish_reason(self, engine_reason: str | None, has_calls: bool) -> str:
+        """The chat finish reason of a complete choice."""
+        return str(resolve_finish_reason(engine_reason, self._request, has_calls))
+
+    def open_stream(self) -> ParserStream:
+        """A parser for one choice that has produced nothing yet."""
+        return ParserStream(
+            ChatStreamProcessor(
+                self._request,
+                self._new_parser(self._request),
+                enable_auto_tools=self._config.enable_auto_tools,
+                parser_cls=self._config.parser_cls,
+            )
+        )
+
+    def _new_parser(self, request: ChatCompletionRequest) -> Parser:
+        parser_cls = self._config.parser_cls
+        assert parser_cls is not None
+        return parser_cls(
+            self._config.tokenizer,
+            request.tools,
+            chat_template_kwargs=self._template_kwargs,
+            model_config=self._config.model_config,
+        )
+
+    def _resolve_template_kwargs(self) -> dict[str, Any]:
+        params = self._request.build_chat_params(
+            self._config.chat_template, self._config.content_format, {}
+        )
+        merged = params.with_defaults(self._config.default_template_kwargs)
+        return dict(merged.chat_template_kwargs)
+
+    def _engine_skips_special(self) -> bool | None:
+        """The `skip_special_tokens` render gave the engine: parsers ask for their markers there."""
+        adjusted = self._request.model_copy(deep=True)
+        if adjusted.skip_special_tokens is False or not self._render_adjusts():
+            return adjusted.skip_special_tokens
+        try:
+            skip: bool | None = self._new_parser(adjusted).adjust_request(adjusted).skip_special_tokens
+        except Exception:  # noqa: BLE001 - the request reached the engine, whatever adjusting says here
+            return False
+        return skip
+
+    def _render_adjusts(self) -> bool:
+        parser_cls = self._config.parser_cls
+        assert parser_cls is not None
+        return (
+            parser_cls.always_adjust_request
+            or parser_cls.reasoning_parser_cls is not None
+            or self._request.tool_choice != "none"
+        )
+
+
+def _delta(message: DeltaMessage) -> Delta:
+    delta = Delta(role=message.role, content=message.content, reasoning=message.reasoning)
+    if message.tool_calls:
+        delta.tool_calls = [
+            ToolCallDelta(
+                id=call.id,
+                type=call.type,
+                index=call.index,
+                function=None
+                if call.function is None
+                else Function(name=call.function.name, arguments=call.function.arguments),
+            )
+            for call in message.tool_calls
+        ]
+    return delta

@@ -1,0 +1,125 @@
+"""Callers' original requests, read by vLLM's own models."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+from vllm.entrypoints.generate.base.serving import (
+    chat_top_logprobs_limit,
+    completion_top_logprobs_limit,
+)
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+from core.errors import BadRequest
+from core.rules import OutputRules
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_chat_request(raw: bytes) -> ChatCompletionRequest:
+    """Validate the JSON of a `chat_request`.
+
+    Raises:
+        BadRequest: It is not a chat request.
+    """
+    return _read(ChatCompletionRequest, raw, "chat_request")
+
+
+def read_completion_request(raw: bytes) -> CompletionRequest:
+    """Validate the JSON of a `completion_request`.
+
+    Raises:
+        BadRequest: It is not a completion request.
+    """
+    return _read(CompletionRequest, raw, "completion_request")
+
+
+def chat_rules(
+    request: ChatCompletionRequest, skip_special_tokens: bool | None, hide_metadata: bool
+) -> OutputRules:
+    """The rules of a chat request.
+
+    Args:
+        request: The caller's request.
+        skip_special_tokens: As the engine ran; None means its default, true.
+        hide_metadata: Reasoning is parsed and hidden.
+    """
+    limit = (
+        chat_top_logprobs_limit(request.top_logprobs, bool(request.logprob_token_ids))
+        if request.logprobs
+        else None
+    )
+    return _rules(request, skip_special_tokens, limit, hide_metadata=hide_metadata)
+
+
+def completion_rules(request: CompletionRequest) -> OutputRules:
+    """The rules of a completion request."""
+    limit = completion_top_logprobs_limit(request.logprobs, bool(request.logprob_token_ids))
+    return _rules(
+        request,
+        request.skip_special_tokens,
+        limit,
+        prompt_count=_prompt_count(request.prompt),
+        samples_per_prompt=request.n or 1,
+    )
+
+
+def _rules(
+    request: ChatCompletionRequest | CompletionRequest,
+    skip_special_tokens: bool | None,
+    top_logprobs: int | None,
+    **more: Any,
+) -> OutputRules:
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    return OutputRules(
+        skip_special_tokens=skip_special_tokens is not False,
+        spaces_between_special_tokens=request.spaces_between_special_tokens,
+        include_stop_str_in_output=request.include_stop_str_in_output,
+        ignore_eos=request.ignore_eos,
+        min_tokens=request.min_tokens,
+        stop=tuple(string for string in stop if string),
+        stop_token_ids=frozenset(request.stop_token_ids or ()),
+        top_logprobs=top_logprobs,
+        tokens_as_ids=bool(request.return_tokens_as_token_ids),
+        return_token_ids=bool(request.return_token_ids),
+        return_weight_versions=request.return_weight_versions,
+        **more,
+    )
+
+
+def _prompt_count(prompt: Any) -> int:
+    """Prompts in a completion request: a list holds several unless it is one prompt's token IDs."""
+    if not isinstance(prompt, list) or (prompt and isinstance(prompt[0], int)):
+        return 1
+    return max(len(prompt), 1)
+
+
+def _read(model: type[M], raw: bytes, member: str) -> M:
+    try:
+        return model.model_validate(msgspec.json.decode(raw))
+    except ValidationError as error:
+        raise _refusal(error, member) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"`{member}` is not valid JSON: {error}", member) from None
+    except ValueError as error:
+        raise BadRequest(f"`{member}`: {error}", member) from None
+
+
+def _refusal(error: ValidationError, member: str) -> BadRequest:
+    """One sentence for the first problem; unions list each of their members, the deepest fits best."""
+    first, *others = error.errors(include_url=False, include_context=False, include_input=False)
+    same_field = [other for other in others if other["loc"][:1] == first["loc"][:1]]
+    problem = max([first, *same_field], key=lambda entry: len(entry["loc"]))
+    param = member + "".join(_step(part) for part in problem["loc"] if _is_path(part))
+    reason = problem["msg"].removeprefix("Value error, ")
+    return BadRequest(f"`{param}`: {reason[:1].lower()}{reason[1:]}.".replace("..", "."), param)
+
+
+def _is_path(part: int | str) -> bool:
+    """Whether a location part is a member or an index; unions add type names to locations."""
+    return isinstance(part, int) or (part.replace("_", "").islower() and part.isidentifier())
+
+
+def _step(part: int | str) -> str:
+    return f"[{part}]" if isinstance(part, int) else f".{part}"
