@@ -111,7 +111,8 @@ def _syntax(complaint: str, body: bytes) -> str:
         return f"the body is not valid JSON: {match[1]} at byte {match[2]}"
     if not body.strip():
         return "the body is empty; send a JSON object"
-    return f"the body is not valid JSON: it ends too early at byte {len(body)}"
+    what = "a value is cut short before" if body.rstrip().endswith(b"}") else "it ends too early at"
+    return f"the body is not valid JSON: {what} byte {len(body)}"
 
 
 def _too_large(what: str, max_bytes: int) -> BodyTooLarge:

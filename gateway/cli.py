@@ -74,6 +74,7 @@ def _service(settings: ServeSettings, listener: socket.socket) -> Service:
         logs=settings.logs,
         gateway_command=(sys.executable, "-m", "gateway.worker"),
         gateway_settings=msgspec.json.encode(gateway),
+        preload=("argparse", "gateway.settings", "shards.supervisor"),
     )
 
 

@@ -11,22 +11,29 @@ from gateway import __version__
 from gateway.errors import ErrorResponse
 from gateway.routes.models import ModelCard, ModelList
 from gateway.routes.ops import Health, Version
+from gateway.schemas import Components
 
 Document = dict[str, Any]
 
 ChatRequest = Annotated[
     dict[str, Any],
     Meta(
-        description="The whole chat request that went to the renderer, in OpenAI's and vLLM's form."
+        extra_json_schema={
+            "description": "The whole chat request that went to the renderer, in vLLM's form."
+        }
     ),
 ]
 CompletionRequest = Annotated[
     dict[str, Any],
-    Meta(description="The completion request that went to the renderer."),
+    Meta(extra_json_schema={"description": "The completion request that went to the renderer."}),
 ]
 PromptIds = Annotated[
     list[TokenId] | None,
-    Meta(description="Token IDs of the prompt; seeds detokenization and the reasoning state."),
+    Meta(
+        extra_json_schema={
+            "description": "Token IDs of the prompt; seed detokenization and the reasoning state."
+        }
+    ),
 ]
 
 
@@ -135,14 +142,10 @@ _OPERATIONS = (
 
 def document() -> Document:
     """Build the whole document; once per process is enough."""
-    types = [kind for row in _OPERATIONS for kind in (*row.requests, *row.answers)]
-    schemas, components = msgspec.json.schema_components(
-        [*types, ErrorResponse], ref_template="#/components/schemas/{name}"
-    )
-    references = dict(zip([*types, ErrorResponse], schemas, strict=True))
+    components = Components()
     paths: Document = {}
     for row in _OPERATIONS:
-        paths.setdefault(row.path, {})[row.method] = _operation(row, references)
+        paths.setdefault(row.path, {})[row.method] = _operation(row, components)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -151,40 +154,40 @@ def document() -> Document:
             "description": "Token IDs of a token-in / token-out engine into OpenAI responses.",
         },
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components.schemas},
     }
 
 
-def _operation(row: _Operation, references: dict[type, Document]) -> Document:
+def _operation(row: _Operation, components: Components) -> Document:
     words = [word for word in row.path.split("/") if word and not word.startswith("{")]
     entry: Document = {
         "operationId": "_".join([row.method, *words]),
         "summary": row.summary,
-        "responses": _responses(row, references),
+        "responses": _responses(row, components),
     }
     if row.requests:
-        entry["requestBody"] = {"required": True, "content": _content(row.requests, references)}
+        entry["requestBody"] = {"required": True, "content": _content(row.requests, components)}
     if "{model_id}" in row.path:
         parameter = {"name": "model_id", "in": "path", "required": True}
         entry["parameters"] = [{**parameter, "schema": {"type": "string"}}]
     return entry
 
 
-def _responses(row: _Operation, references: dict[type, Document]) -> Document:
+def _responses(row: _Operation, components: Components) -> Document:
     answered: Document = {"description": "Done."}
     if row.answers:
-        answered["content"] = _content(row.answers, references)
+        answered["content"] = _content(row.answers, components)
     responses: Document = {"200": answered}
     if row.path == "/health":
-        answer = {"description": "Not all shards serve; `reason` says why.", **answered}
-        responses["503"] = {**answered, "description": answer["description"]}
+        text = "Not every shard serves; `reason` says why."
+        responses["503"] = {**answered, "description": text}
     for status, text in row.failures.items():
-        content = _content((ErrorResponse,), references)
+        content = _content((ErrorResponse,), components)
         responses[str(status)] = {"description": text, "content": content}
     return responses
 
 
-def _content(types: tuple[type, ...], references: dict[type, Document]) -> Document:
-    schemas = [references[kind] for kind in types]
+def _content(types: tuple[type, ...], components: Components) -> Document:
+    schemas = [components.refer(kind) for kind in types]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"application/json": {"schema": schema}}

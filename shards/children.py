@@ -1,6 +1,7 @@
 """The processes a supervisor has, one class per kind: how each starts, ends and is told to stop."""
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import queue
@@ -17,6 +18,8 @@ import msgspec
 
 from core.wire import Ready
 from shards.entry import ShardSpec, run_shard
+
+_logger = logging.getLogger(__name__)
 
 _ready_decoder = msgspec.msgpack.Decoder(Ready)
 
@@ -97,10 +100,14 @@ class WarmParent:
     `take` once `fileno` is readable.
     """
 
-    def __init__(self) -> None:
-        """Prepare the forkserver; the first `request` starts it."""
+    def __init__(self, preload: tuple[str, ...]) -> None:
+        """Prepare the forkserver; `start` starts it.
+
+        Args:
+            preload: Modules to load before warming, so that forks need not.
+        """
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["shards.warm"])
+        self._context.set_forkserver_preload([*preload, "shards.warm"])
         self._orders: queue.SimpleQueue[ShardSpec] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[ShardSpec, Shard | Exception]] = queue.SimpleQueue()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -147,6 +154,7 @@ class WarmParent:
 
     def _fork(self, spec: ShardSpec) -> Shard | Exception:
         ours, theirs = self._context.Pipe()
+        pid = self.pid
         process = self._context.Process(target=run_shard, args=(spec, theirs), daemon=True)
         try:
             process.start()
@@ -155,6 +163,8 @@ class WarmParent:
             return error
         finally:
             theirs.close()
+        if pid not in (None, self.pid):
+            _logger.warning("the warmed parent (pid %d) had ended; it was started anew", pid)
         return Shard(spec, process, ours)
 
 

@@ -124,6 +124,11 @@ class Link:
         """Whether calls reach the shard at once."""
         return self._transport is not None
 
+    @property
+    def away_s(self) -> float:
+        """Seconds since the shard was lost; 0 while it is connected or was never met."""
+        return time.monotonic() - self._lost_at if self._lost_at else 0.0
+
     def submit(self, call_id: int, message: bytes) -> "asyncio.Future[bytes]":
         """Send a call, or keep it for the successor of a shard that has just ended."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -158,7 +163,7 @@ class Link:
                 return await self._try_connect()
             except (OSError, EOFError, AuthenticationError) as error:
                 _logger.debug("shard %d does not answer yet: %r", self.shard, error)
-            if self._lost_at and time.monotonic() - self._lost_at > recovery_timeout_s:
+            if self.away_s > recovery_timeout_s:
                 self._fail_all(f"shard {self.shard} ended and its successor does not answer")
             await asyncio.sleep(delay)
             delay = min(delay * 2, _LONGEST_RETRY_S)

@@ -7,11 +7,12 @@ Peers are gateway workers. One that stalls in the middle of a frame is dropped a
 import faulthandler
 import logging
 import os
+import selectors
 import signal
 import socket
 from importlib.metadata import version
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 
 import msgspec
 from setproctitle import setproctitle
@@ -89,12 +90,15 @@ class _Loop:
         self._listener = listener
         self._derenderer = derenderer
         self._ready = reply_encoder.encode(ready)
-        self._peers: set[Connection] = set()
+        self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
+        for source in (self._supervisor, self._listener):
+            self._selector.register(source, selectors.EVENT_READ)
         while True:
-            # `wait` names what is ready, in no order; each peer gets one call per round.
-            for source in wait([self._supervisor, self._listener, *self._peers]):
+            # Each peer that has something gets one call per round.
+            for key, _ in self._selector.select():
+                source = key.fileobj
                 if source is self._supervisor:
                     return
                 if source is self._listener:
@@ -108,7 +112,7 @@ class _Loop:
         except (OSError, EOFError, AuthenticationError) as error:
             _logger.warning("a peer did not get in: %s", error or type(error).__name__)
             return
-        self._peers.add(peer)
+        self._selector.register(peer, selectors.EVENT_READ)
         self._send(peer, self._ready)
 
     def _serve_one(self, peer: Connection) -> None:
@@ -140,5 +144,5 @@ class _Loop:
             self._drop(peer)
 
     def _drop(self, peer: Connection) -> None:
-        self._peers.discard(peer)
+        self._selector.unregister(peer)
         peer.close()

@@ -10,6 +10,8 @@ from core.ids import rendezvous
 from core.wire import Call, Ready, call_encoder
 from shards.link import Link
 
+_STAND_IN_AFTER_S = 1.0
+
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the shards are and how much work may wait for them."""
@@ -70,8 +72,15 @@ class Pool:
         return next(self._call_ids)
 
     def shard_of(self, key: str) -> int:
-        """Shard that serves the stream with this identity."""
-        return rendezvous(key, len(self._links))
+        """Shard that serves the stream with this identity.
+
+        While that one is away for longer than a restart takes, another one stands in.
+        """
+        home = self._links[rendezvous(key, len(self._links))]
+        if home.connected or home.away_s < _STAND_IN_AFTER_S:
+            return home.shard
+        connected = [link for link in self._links if link.connected] or [home]
+        return connected[rendezvous(key, len(connected))].shard
 
     def least_busy(self) -> int:
         """Shard with the fewest calls in flight, connected ones first."""

@@ -44,6 +44,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     gateway_command: tuple[str, ...]
     gateway_settings: bytes
     """JSON of the gateway's own settings, passed on unread."""
+    preload: tuple[str, ...] = ()
+    """Modules the main module needs: each fork imports the main module again."""
 
 
 class _Slot:
@@ -67,7 +69,7 @@ class Supervisor:
         self._directory = Path(tempfile.mkdtemp(prefix="derender-"))
         self._authkey = secrets.token_bytes(32)
         self._slots = [_Slot(self._spec(index)) for index in range(service.shards)]
-        self._warm_parent = WarmParent()
+        self._warm_parent = WarmParent(service.preload)
         self._gateway: Gateway | None = None
         self._gateway_due_at: float | None = 0.0
         self._gateway_backoff = Backoff()
@@ -111,6 +113,7 @@ class Supervisor:
         os.environ["VLLM_NO_USAGE_STATS"] = "1"
         os.environ["DO_NOT_TRACK"] = "1"
         os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
+        os.environ.setdefault("TORCH_LOGS", "-all")
         if Path(self._service.options.model).is_dir():
             os.environ["HF_HUB_OFFLINE"] = "1"
         _make_importable()

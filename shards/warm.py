@@ -62,6 +62,10 @@ def warm(order: WarmOrder) -> Outcome:
     """Load vLLM and the model once, for every shard."""
     steps = _Steps()
     pid = os.getpid()
+    vllm_logger = logging.getLogger("vllm")
+    if order.logs.level != "DEBUG":
+        # While it loads, vLLM warns about the GPU that is missing on purpose.
+        vllm_logger.setLevel(logging.ERROR)
     try:
         steps("importing vLLM (about 15 s)")
         model = importlib.import_module("shards.model")
@@ -69,6 +73,8 @@ def warm(order: WarmOrder) -> Outcome:
     except Exception as error:
         _logger.exception("warming failed")
         return Outcome(pid=pid, failure=f"{type(error).__name__}: {_first_line(error)}")
+    finally:
+        vllm_logger.setLevel(logging.NOTSET)
     steps.done()
     if isinstance(built, str):
         return Outcome(pid=pid, failure=built)
