@@ -5,6 +5,6 @@ Time is passed in; IDs are derived from the request. `vllm`, `transformers` and 
 reached through `core.vllm_adapter` alone.
 
 Light modules (data, codecs, checks on plain values) may be imported by every room: `wire`,
-`generate`, `openai`, `errors`, `limits`, `ids`, `bounds`, `options`. The others reach vLLM and load in
-shards only.
+`generate`, `openai`, `errors`, `limits`, `ids`, `bounds`, `options`. The others reach vLLM and
+load in shards only.
 """

@@ -1,6 +1,6 @@
 """Checks that run before any tokenizer or parser: is the body well formed, and within the limits?
 
-Every refusal is a `BadRequest` whose `param` is the path of the field and whose message names the bound.
+Every refusal is a `BadRequest`: its `param` is the path of the field, its message names the bound.
 """
 
 import re
@@ -81,8 +81,8 @@ def check_tokens_mode(part: GenerateResponse | GenerateChunk, path: str) -> None
     """Refuse responses whose text the engine already decoded."""
     if part.output_mode != "tokens":
         raise BadRequest(
-            f"`{path}.output_mode` must be 'tokens', got {part.output_mode!r}: other modes are already"
-            " detokenized.",
+            f"`{path}.output_mode` must be 'tokens', got {part.output_mode!r}: other modes are"
+            " already detokenized.",
             f"{path}.output_mode",
         )
 
@@ -93,7 +93,8 @@ def check_token_ids(ids: Sequence[int] | None, limits: Limits, path: str) -> Non
         return
     if len(ids) > limits.max_model_len:
         raise BadRequest(
-            f"`{path}` has {len(ids)} tokens, more than max_model_len ({limits.max_model_len}).", path
+            f"`{path}` has {len(ids)} tokens, more than max_model_len ({limits.max_model_len}).",
+            path,
         )
     if max(ids) >= limits.vocab_size:
         at = next(i for i, token in enumerate(ids) if token >= limits.vocab_size)
@@ -150,8 +151,8 @@ def check_chunk(chunk: GenerateChunk, limits: Limits) -> None:
     check_tokens_mode(chunk, "generate_chunk")
     if len(chunk.choices) > 1:
         raise BadRequest(
-            f"`generate_chunk.choices` has {len(chunk.choices)} entries; a streamed chunk carries at"
-            " most one choice.",
+            f"`generate_chunk.choices` has {len(chunk.choices)} entries; a streamed chunk carries"
+            " at most one choice.",
             "generate_chunk.choices",
         )
     for choice in chunk.choices:
@@ -165,8 +166,8 @@ def check_state(state: StreamState, limits: Limits) -> None:
     total, lens = len(state.output_token_ids), sum(state.output_chunk_lens)
     if total != lens:
         raise BadRequest(
-            f"`stream_state.output_chunk_lens` must sum to the length of output_token_ids: the sum is"
-            f" {lens}, the length {total}.",
+            f"`stream_state.output_chunk_lens` must sum to the length of output_token_ids: the"
+            f" sum is {lens}, the length {total}.",
             "stream_state.output_chunk_lens",
         )
     window = len(state.prev_tokens)
@@ -178,8 +179,8 @@ def check_state(state: StreamState, limits: Limits) -> None:
         )
     if not state.prefix_offset <= state.read_offset <= window:
         raise BadRequest(
-            "`stream_state.read_offset` must lie between prefix_offset and the length of prev_tokens:"
-            f" got prefix_offset {state.prefix_offset}, read_offset {state.read_offset},"
+            "`stream_state.read_offset` must lie between prefix_offset and the length of"
+            f" prev_tokens: got prefix_offset {state.prefix_offset}, read_offset {state.read_offset},"
             f" {window} tokens.",
             "stream_state.read_offset",
         )
@@ -193,8 +194,8 @@ def check_context(prompt: int, history: int, delta: int, limits: Limits) -> None
     """Refuse a stream whose prompt, history and new tokens are longer than the model's context."""
     if prompt + history + delta > limits.max_model_len:
         raise BadRequest(
-            f"`prompt_token_ids` ({prompt} tokens) plus output_token_ids ({history}) plus the chunk's"
-            f" token_ids ({delta}) exceed max_model_len ({limits.max_model_len}).",
+            f"`prompt_token_ids` ({prompt} tokens) plus output_token_ids ({history}) plus the"
+            f" chunk's token_ids ({delta}) exceed max_model_len ({limits.max_model_len}).",
             "prompt_token_ids",
         )
 
@@ -264,7 +265,9 @@ def _check_prompt_logprobs(response: GenerateResponse, limits: Limits, path: str
             if not (key.isascii() and key.isdigit() and int(key) < limits.vocab_size):
                 at = f"{path}.prompt_logprobs[{i}]"
                 raise BadRequest(
-                    f"`{at}` has the key {key[:20]!r}; keys are token IDs below {limits.vocab_size}.", at
+                    f"`{at}` has the key {key[:20]!r}; keys are token IDs below"
+                    f" {limits.vocab_size}.",
+                    at,
                 )
 
 

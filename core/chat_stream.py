@@ -6,7 +6,14 @@ from typing import cast
 from msgspec import Raw
 
 from core import openai
-from core.bounds import check_chunk, check_context, check_state, chunk_decoder, decode, state_decoder
+from core.bounds import (
+    check_chunk,
+    check_context,
+    check_state,
+    chunk_decoder,
+    decode,
+    state_decoder,
+)
 from core.errors import BadRequest, DerenderError
 from core.generate import NOTHING, GenerateChunk, StreamChoice, StreamState
 from core.ids import tool_call_id
@@ -144,9 +151,7 @@ class _ParsedChunk:
     def _choice(self, choice: StreamChoice) -> openai.ChatStreamChoice:
         rules, state = self._rules, self._state
         ids = choice.token_ids or []
-        logprobs = (
-            None if rules.hide_metadata else _logprobs(self._server, rules, choice, state)
-        )
+        logprobs = None if rules.hide_metadata else _logprobs(self._server, rules, choice, state)
         step = self._live.advance(ids, choice.finish_reason, choice.stop_reason)
         self._carry(step, ids)
         _send_role(step.delta, state)

@@ -37,7 +37,9 @@ def derender_completion(server: Server, call: Call) -> bytes:
     choices: list[openai.CompletionChoice] = []
     for response, count, prompt_ids in zip(responses, counts, prompts, strict=True):
         shared = _PromptPart(server, rules, response, prompt_ids, count)
-        choices += [shared.choice(choice, len(choices) + i) for i, choice in enumerate(response.choices)]
+        choices += [
+            shared.choice(choice, len(choices) + i) for i, choice in enumerate(response.choices)
+        ]
     first = responses[0]
     generated = sum(count_tokens(response.choices) for response in responses)
     return openai.encoder.encode(

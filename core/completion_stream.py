@@ -1,4 +1,4 @@
-"""Streamed completions: one engine chunk and the carried state into one chunk and the next state."""
+"""Streamed completions: an engine chunk and the carried state into a chunk and the next state."""
 
 import re
 from typing import cast

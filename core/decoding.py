@@ -1,9 +1,11 @@
 """Token IDs to text, exactly as the engine's own incremental detokenizer decodes them.
 
-Text is emitted at token boundaries: a token whose text ends in U+FFFD is held until later tokens settle it,
+Text is emitted at token boundaries: a token whose text ends in U+FFFD is held until later tokens
+settle it,
 and what is still held when the generation ends is dropped. Three streams share this contract:
 
-- `ByteTextStream` for byte-level vocabularies: a table of bytes by token ID, decoded once per chunk.
+- `ByteTextStream` for byte-level vocabularies: a table of bytes by token ID, decoded once per
+  chunk.
 - `SteppedTextStream` for other fast tokenizers: the `tokenizers` library's own `DecodeStream`.
 - `WindowTextStream` over the window of token strings that a client carries between chunks.
 """
@@ -194,7 +196,8 @@ def open_stream(
         keep_spaces: Keep the spaces that decoding puts between added tokens.
     """
     seed = (prompt_ids or ())[-SEED_TOKENS:]
-    # A prompt that ends inside a character needs the window: it alone tells the prompt's bytes from ours.
+    # A prompt that ends inside a character needs the window: it alone tells the prompt's bytes
+    # from ours.
     cut = bool(seed) and tokens.decode(seed, skip_special_tokens).endswith(REPLACEMENT)
     if tokens.fast and not cut:
         if tokens.byte_level:
@@ -223,7 +226,7 @@ def decode_all(
 
 
 def _last_settled(data: bytes, pieces: Sequence[bytes]) -> int:
-    """End of the last token after which the text so far does not end in U+FFFD; 0 if there is none."""
+    """End of the last token after which the text does not end in U+FFFD; 0 if there is none."""
     cut = len(data)
     for piece in reversed(pieces):
         cut -= len(piece)

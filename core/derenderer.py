@@ -81,7 +81,12 @@ def _warm_up_bodies(server: Server) -> dict[Kind, object]:
         {"token_id": number, "logprob": -1.0, "top_logprobs": [{"token_id": number, "logprob": -1}]}
         for number in ids
     ]
-    choice = {"index": 0, "token_ids": ids, "finish_reason": "stop", "logprobs": {"content": content}}
+    choice = {
+        "index": 0,
+        "token_ids": ids,
+        "finish_reason": "stop",
+        "logprobs": {"content": content},
+    }
     whole = {"request_id": "warm-up", "choices": [choice]}
     return {
         Kind.CHAT: whole,

@@ -9,8 +9,8 @@
        +- ShardLostTwice     two shards ended while they worked on the call
        +- Overloaded         the bounded queue of work is full
 
-Every class carries a stable `FaultCode`; `gateway.errors` alone turns a code into an HTTP status and
-a body. Errors cross a pipe as `core.wire.Fault`, never as pickled exceptions.
+Every class carries a stable `FaultCode`; `gateway.errors` alone turns a code into an HTTP status
+and a body. Errors cross a pipe as `core.wire.Fault`, never as pickled exceptions.
 """
 
 from enum import StrEnum
@@ -33,7 +33,8 @@ class DerenderError(Exception):
 
     Attributes:
         message: One sentence for the caller; names the field and the bound where there is one.
-        param: Path of the offending field in the request body (`generate_response.choices[0].index`).
+        param: Path of the offending field in the request body
+        (`generate_response.choices[0].index`).
     """
 
     code = FaultCode.INTERNAL

@@ -1,8 +1,8 @@
 """The engine's side of a body: `/inference/v1/generate` responses and the carried stream state.
 
-Members follow vLLM's generate and derender protocol (`entrypoints/scale_out`, 0.33). Unknown members are
-ignored. Numbers are read leniently (`3.0` and `"3"` are integers, `3.5` and `true` are not), as vLLM's
-own models do.
+Members follow vLLM's generate and derender protocol (`entrypoints/scale_out`, 0.33). Unknown
+members are ignored. Numbers are read leniently (`3.0` and `"3"` are integers, `3.5` and `true` are
+not), as vLLM's own models do.
 """
 
 from typing import Annotated
@@ -21,7 +21,8 @@ NOTHING = Raw(b"null")
 class LogprobCandidate(msgspec.Struct, kw_only=True, gc=False):
     """One candidate at one position.
 
-    The ID comes as the integer `token_id` (vLLM 0.32 and later) or as `"token": "token_id:N"` (earlier).
+    The ID comes as the integer `token_id` (vLLM 0.32 and later) or as `"token": "token_id:N"`
+    (earlier).
     """
 
     token_id: TokenId | None = None
@@ -118,8 +119,8 @@ class StopWindow(msgspec.Struct, kw_only=True):
 class StreamState(msgspec.Struct, kw_only=True):
     """What a client carries between the chunks of one choice; vLLM's `DerenderStreamState`.
 
-    Without a parser it holds a bounded decode window; with one it holds every output token, O(n). The last
-    two members are ours: vLLM's render server ignores them and leaves them out.
+    Without a parser it holds a bounded decode window; with one it holds every output token, O(n).
+    The last two members are ours: vLLM's render server ignores them and leaves them out.
     """
 
     prev_tokens: list[str] = []

@@ -12,7 +12,8 @@ _ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 def stream_id(request_id: str, choice_index: int) -> str:
     """Identity of one choice of one generation: 16 hex digits of xxh3.
 
-    It picks the shard and travels in `stream_state.checkpoint`, because usage chunks name no choice.
+    It picks the shard and travels in `stream_state.checkpoint`, because usage chunks name no
+    choice.
     """
     return xxhash.xxh3_64_hexdigest(f"{request_id}\x1f{choice_index}".encode())
 

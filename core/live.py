@@ -1,7 +1,7 @@
 """A live stream: the parser, the decoder and the flags of one choice of one generation.
 
-It is a function of its context (request and prompt) and of the chunks it has taken, so replaying a carried
-history builds the same stream, wherever that happens.
+It is a function of its context (request and prompt) and of the chunks it has taken, so replaying a
+carried history builds the same stream, wherever that happens.
 """
 
 from collections.abc import Sequence

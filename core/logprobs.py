@@ -1,7 +1,8 @@
 """Logprobs with token texts, written as JSON.
 
-The engine names tokens by ID only. The text and bytes of an ID never change, so their JSON is kept per ID; only
-tokens that are part of a character (their text ends in U+FFFD) depend on the tokens before them.
+The engine names tokens by ID only. The text and bytes of an ID never change, so their JSON is kept
+per ID; only tokens that are part of a character (their text ends in U+FFFD) depend on the tokens
+before them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -109,9 +110,7 @@ class LogprobWriter:
         _advance(window, position)
         return f'{token.head}{_number(position.logprob)}{own.tail},"top_logprobs":[{tops}]}}'
 
-    def _candidates(
-        self, position: LogprobPosition, rules: OutputRules, window: list[int]
-    ) -> str:
+    def _candidates(self, position: LogprobPosition, rules: OutputRules, window: list[int]) -> str:
         if not position.top_logprobs:
             return "null"
         entries = {

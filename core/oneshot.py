@@ -16,9 +16,9 @@ def output_text(
 ) -> tuple[str, int | str | None]:
     """The text the engine's own detokenizer gives for a complete choice, and the stop reason.
 
-    The stop token is left out; the text ends at the stop string that ended the generation, which is the
-    reported one, or the first of the request's own where the engine reports nothing. Strings within the first
-    `min_tokens` tokens do not count.
+    The stop token is left out; the text ends at the stop string that ended the generation, which
+    is the reported one, or the first of the request's own where the engine reports nothing. Strings
+    within the first `min_tokens` tokens do not count.
     """
     ids, stop_reason = split_stop_token(
         choice.token_ids or (), choice.finish_reason, choice.stop_reason, rules, server.model.ends
@@ -40,7 +40,7 @@ def output_text(
 def complete_prompt_ids(
     response: GenerateResponse, prompt_ids: list[int] | None, prompt_tokens: int | None
 ) -> list[int] | None:
-    """The prompt IDs to return: the engine's, else the caller's where its count says they are whole."""
+    """The prompt IDs to return: the engine's, else the caller's where its count shows them whole."""
     if response.prompt_token_ids is not None or prompt_ids is None:
         return response.prompt_token_ids
     return prompt_ids if len(prompt_ids) == prompt_tokens else None
@@ -49,7 +49,7 @@ def complete_prompt_ids(
 def named_prompt_logprobs(
     server: Server, prompt_logprobs: PromptLogprobs | None
 ) -> PromptLogprobs | None:
-    """Prompt logprobs with the texts an engine without a tokenizer leaves out; minus infinity floored.
+    """Prompt logprobs with the texts an engine without a tokenizer leaves out, and a floor.
 
     The first candidate of each position is the prompt's own token, the context of the next ones.
     """

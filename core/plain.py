@@ -3,7 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from core.bounds import check_chunk, check_context, check_state, chunk_decoder, decode, state_decoder
+from core.bounds import (
+    check_chunk,
+    check_context,
+    check_state,
+    chunk_decoder,
+    decode,
+    state_decoder,
+)
 from core.decoding import WindowTextStream, seed_state
 from core.generate import GenerateChunk, StopWindow, StreamChoice, StreamState
 from core.ids import stream_id
@@ -125,9 +132,11 @@ def resume(
 def returned_prompt_ids(
     chunk: GenerateChunk, prompt_ids: list[int] | None, prompt_tokens: int | None, first: bool
 ) -> list[int] | None:
-    """Prompt IDs to return: the engine's; with the first chunk else the caller's, where they are whole."""
+    """The prompt IDs to return: the engine's; on the first chunk also the caller's, if whole."""
     whole = prompt_ids is not None and len(prompt_ids) == prompt_tokens
-    return prompt_ids if first and whole and chunk.prompt_token_ids is None else chunk.prompt_token_ids
+    return (
+        prompt_ids if first and whole and chunk.prompt_token_ids is None else chunk.prompt_token_ids
+    )
 
 
 def identify(state: StreamState, chunk: GenerateChunk, call: Call) -> str:

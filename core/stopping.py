@@ -1,7 +1,8 @@
 """Where an answer ends: the stop token that is left out, and the stop string that cuts the text.
 
-Mirrors the engine: a stop token ends the token list but not the text; a stop string cuts the text although
-the tokens run past it. In a stream, text that may be the start of a stop string is held back.
+Mirrors the engine: a stop token ends the token list but not the text; a stop string cuts the text
+although the tokens run past it. In a stream, text that may be the start of a stop string is held
+back.
 """
 
 from bisect import bisect_left
@@ -40,8 +41,8 @@ def split_stop_token(
 ) -> tuple[Sequence[int], int | str | None]:
     """Leave out the token that ended the generation.
 
-    An integer `stop_reason` names it; null is the primary end token on current engines, while older ones
-    never report it, so the last ID is compared with all that may have stopped it.
+    An integer `stop_reason` names it; null is the primary end token on current engines, while
+    older ones never report it, so the last ID is compared with all that may have stopped it.
 
     Returns:
         The IDs to decode, and the stop reason: the token where the comparison found it.

@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """One derender call on its way to a shard. JSON members are empty bytes where the body had none."""
+    """One derender call on its way to a shard. JSON the body did not have is empty bytes."""
 
     call_id: int
     """Echoed in the reply; unique per connection."""

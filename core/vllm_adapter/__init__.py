@@ -1,10 +1,11 @@
 """The one door to vLLM, transformers and tokenizers.
 
-`loading` brings a model folder into memory, `tokens` wraps its vocabulary, `requests` reads callers' requests,
-`parsing` drives vLLM's reasoning and tool-call parsers. Written against vLLM 0.33; an upgrade changes this
-package and its tests.
+`loading` brings a model folder into memory, `tokens` wraps its vocabulary, `requests` reads
+callers' requests, `parsing` drives vLLM's reasoning and tool-call parsers. Written against vLLM
+0.33; an upgrade changes this package and its tests.
 """
 
+from core.vllm_adapter import cpu
 from core.vllm_adapter.loading import Model, StartupError, load_model
 from core.vllm_adapter.parsing import ChatContext, ParsedMessage, ParserStream
 from core.vllm_adapter.tokens import Tokens
@@ -16,5 +17,6 @@ __all__ = [
     "ParserStream",
     "StartupError",
     "Tokens",
+    "cpu",
     "load_model",
 ]

@@ -5,12 +5,6 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import vllm
-import vllm.platforms
-from vllm.platforms.cpu import CpuPlatform
-
-# vLLM's PyPI wheel finds no device without a GPU and then refuses to build a config (0.33).
-vllm.platforms._current_platform = CpuPlatform()
-
 from vllm import AsyncEngineArgs, envs
 from vllm.config import ModelConfig, VllmConfig
 from vllm.parser import ParserManager
@@ -25,7 +19,6 @@ from core.rules import EndTokens, OutputRules
 from core.vllm_adapter.parsing import ChatContext, ParserConfig
 from core.vllm_adapter.requests import completion_rules, read_completion_request
 from core.vllm_adapter.tokens import Tokens
-
 
 T = TypeVar("T")
 
@@ -46,7 +39,8 @@ class Model:
         limits: Bounds requests must keep.
         ends: Tokens that end a generation.
         parses: A tool-call or reasoning parser is configured.
-        counts_reasoning: Usage reports reasoning tokens, as the coupled server does with a reasoning parser.
+        counts_reasoning: Usage reports reasoning tokens, as the coupled server does with a
+        reasoning parser.
     """
 
     def __init__(self, options: ModelOptions, vllm_config: VllmConfig, tokenizer: Any) -> None:
@@ -192,7 +186,8 @@ def _import_plugins(options: ModelOptions) -> None:
     if options.reasoning_parser_plugin:
         other = options.reasoning_parser_plugin
         _one_line(
-            lambda: ReasoningParserManager.import_reasoning_parser(other), f"cannot import {other!r}"
+            lambda: ReasoningParserManager.import_reasoning_parser(other),
+            f"cannot import {other!r}",
         )
 
 

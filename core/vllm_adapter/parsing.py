@@ -42,7 +42,7 @@ class ParserStream:
     @property
     def tools_streamed(self) -> bool:
         """A tool call was part of a delta."""
-        return self._processor.tools_streamed
+        return bool(self._processor.tools_streamed)
 
     @tools_streamed.setter
     def tools_streamed(self, value: bool) -> None:
@@ -174,9 +174,10 @@ class ChatContext:
         if adjusted.skip_special_tokens is False or not self._render_adjusts():
             return adjusted.skip_special_tokens
         try:
-            skip: bool | None = self._new_parser(adjusted).adjust_request(adjusted).skip_special_tokens
-        except Exception:  # noqa: BLE001 - the request reached the engine, whatever adjusting says here
+            adjusted = self._new_parser(adjusted).adjust_request(adjusted)
+        except Exception:  # noqa: BLE001 - it ran on the engine, whatever adjusting says here
             return False
+        skip: bool | None = adjusted.skip_special_tokens
         return skip
 
     def _render_adjusts(self) -> bool:

@@ -10,6 +10,7 @@ from vllm.entrypoints.generate.base.serving import (
 )
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.exceptions import VLLMError
 
 from core.errors import BadRequest
 from core.rules import OutputRules
@@ -102,18 +103,26 @@ def _read(model: type[M], raw: bytes, member: str) -> M:
         raise _refusal(error, member) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequest(f"`{member}` is not valid JSON: {error}", member) from None
-    except ValueError as error:
-        raise BadRequest(f"`{member}`: {error}", member) from None
+    except Exception as error:
+        # vLLM's validators raise errors of their own, and stumble over shapes they do not expect.
+        raise _validator_refusal(error, member) from error
 
 
 def _refusal(error: ValidationError, member: str) -> BadRequest:
-    """One sentence for the first problem; unions list each of their members, the deepest fits best."""
+    """One sentence for the first problem; of a union's members the deepest fits best."""
     first, *others = error.errors(include_url=False, include_context=False, include_input=False)
     same_field = [other for other in others if other["loc"][:1] == first["loc"][:1]]
     problem = max([first, *same_field], key=lambda entry: len(entry["loc"]))
     param = member + "".join(_step(part) for part in problem["loc"] if _is_path(part))
     reason = problem["msg"].removeprefix("Value error, ")
     return BadRequest(f"`{param}`: {reason[:1].lower()}{reason[1:]}.".replace("..", "."), param)
+
+
+def _validator_refusal(error: Exception, member: str) -> BadRequest:
+    field = getattr(error, "parameter", None)
+    param = f"{member}.{field}" if isinstance(field, str) and field.isidentifier() else member
+    reason = str(error) if isinstance(error, VLLMError | ValueError) else "it cannot be read"
+    return BadRequest(f"`{param}`: {reason.split(' (parameter=')[0]}", param)
 
 
 def _is_path(part: int | str) -> bool:

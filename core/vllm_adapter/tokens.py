@@ -41,7 +41,10 @@ class Tokens:
         self.added, self.special_ids = self._added_tokens()
         kind = self._decoder_kind()
         self._pieces: dict[int, str] = {}
-        self._bytes = {False: _BytesById(self, frozenset()), True: _BytesById(self, self.special_ids)}
+        self._bytes = {
+            False: _BytesById(self, frozenset()),
+            True: _BytesById(self, self.special_ids),
+        }
         self.byte_level = kind == ["ByteLevel"] and self._bytes_are_exact()
         self._breaking_ids = self._byte_fallback_ids() if kind in _METASPACE_DECODERS else None
 
@@ -91,7 +94,7 @@ class Tokens:
             seed: The last prompt token IDs.
             skip: Leave special tokens out.
         """
-        backend = self._backend
+        backend: Any = self._backend
         stream = decoders.DecodeStream(ids=list(seed), skip_special_tokens=skip)
 
         def step(token_id: int) -> str:
@@ -101,8 +104,8 @@ class Tokens:
             except Exception as error:
                 if not str(error).startswith(_INVALID_PREFIX):
                     raise
-            # Bytes that take back text already emitted break the stream; the engine starts a new one
-            # (vLLM issue 17448).
+            # Bytes that take back text already emitted break the stream; the engine starts a new
+            # one (vLLM issue 17448).
             stream = decoders.DecodeStream(skip_special_tokens=skip)
             return stream.step(backend, token_id) or ""
 
