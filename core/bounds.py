@@ -180,8 +180,8 @@ def check_state(state: StreamState, limits: Limits) -> None:
     if not state.prefix_offset <= state.read_offset <= window:
         raise BadRequest(
             "`stream_state.read_offset` must lie between prefix_offset and the length of"
-            f" prev_tokens: got prefix_offset {state.prefix_offset}, read_offset {state.read_offset},"
-            f" {window} tokens.",
+            f" prev_tokens: got prefix_offset {state.prefix_offset}, read_offset"
+            f" {state.read_offset}, {window} tokens.",
             "stream_state.read_offset",
         )
     check_token_ids(state.output_token_ids, limits, "stream_state.output_token_ids")

@@ -40,7 +40,7 @@ def output_text(
 def complete_prompt_ids(
     response: GenerateResponse, prompt_ids: list[int] | None, prompt_tokens: int | None
 ) -> list[int] | None:
-    """The prompt IDs to return: the engine's, else the caller's where its count shows them whole."""
+    """The prompt IDs to return: the engine's, else the caller's if its count shows them whole."""
     if response.prompt_token_ids is not None or prompt_ids is None:
         return response.prompt_token_ids
     return prompt_ids if len(prompt_ids) == prompt_tokens else None

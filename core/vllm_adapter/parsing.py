@@ -168,17 +168,18 @@ class ChatContext:
         merged = params.with_defaults(self._config.default_template_kwargs)
         return dict(merged.chat_template_kwargs)
 
-    def _engine_skips_special(self) -> bool | None:
+    def _engine_skips_special(self) -> bool:
         """The `skip_special_tokens` render gave the engine: parsers ask for their markers there."""
         adjusted = self._request.model_copy(deep=True)
-        if adjusted.skip_special_tokens is False or not self._render_adjusts():
-            return adjusted.skip_special_tokens
+        if adjusted.skip_special_tokens is False:
+            return False
+        if not self._render_adjusts():
+            return True
         try:
             adjusted = self._new_parser(adjusted).adjust_request(adjusted)
         except Exception:  # noqa: BLE001 - it ran on the engine, whatever adjusting says here
             return False
-        skip: bool | None = adjusted.skip_special_tokens
-        return skip
+        return adjusted.skip_special_tokens is not False
 
     def _render_adjusts(self) -> bool:
         parser_cls = self._config.parser_cls
