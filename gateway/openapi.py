@@ -159,7 +159,7 @@ def document() -> Document:
 
 
 def _operation(row: _Operation, components: Components) -> Document:
-    words = [word for word in row.path.split("/") if word and not word.startswith("{")]
+    words = [word.strip("{}") for word in row.path.split("/") if word]
     entry: Document = {
         "operationId": "_".join([row.method, *words]),
         "summary": row.summary,

@@ -45,6 +45,7 @@ async def serve(order: GatewayOrder, settings: GatewaySettings) -> None:
     server = _Server(_config(Services.of(settings, pool), settings))
     _watch_for_the_end(server, order)
     await pool.start()
+    _logger.info("listening on %s", settings.url)
     announcing = asyncio.create_task(_announce(pool, settings))
     try:
         with socket.socket(fileno=order.listen_fd) as listener:

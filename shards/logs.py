@@ -70,3 +70,4 @@ def configure(process: str, settings: LogSettings) -> None:
     for room in ("core", "shards", "gateway"):
         logging.getLogger(room).setLevel(settings.level)
     logging.getLogger("asyncio").setLevel("WARNING")
+    logging.getLogger("uvicorn").setLevel("WARNING")

@@ -39,7 +39,11 @@ def serve(spec: ShardSpec, supervisor: Connection) -> None:
         return
     with listen(spec.address) as listener:
         supervisor.send_bytes(reply_encoder.encode(ready))
-        _Loop(spec, supervisor, listener, derenderer, ready).run()
+        loop = _Loop(spec, supervisor, listener, derenderer, ready)
+        try:
+            loop.run()
+        finally:
+            loop.close()
 
 
 def _settle(spec: ShardSpec) -> None:
@@ -93,8 +97,8 @@ class _Loop:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        for source in (self._supervisor, self._listener):
-            self._selector.register(source, selectors.EVENT_READ)
+        self._selector.register(self._supervisor, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ)
         while True:
             # Each peer that has something gets one call per round.
             for key, _ in self._selector.select():
@@ -105,6 +109,13 @@ class _Loop:
                     self._welcome()
                 elif isinstance(source, Connection):
                     self._serve_one(source)
+
+    def close(self) -> None:
+        """Drop every peer."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, Connection) and key.fileobj is not self._supervisor:
+                key.fileobj.close()
+        self._selector.close()
 
     def _welcome(self) -> None:
         try:

@@ -32,9 +32,11 @@ class SignalRecord:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Put the former handlers back."""
+        """Put the former handlers back and forget the record."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        self._reader.close()
+        self._writer.close()
 
     def fileno(self) -> int:
         """Descriptor that is readable while something is recorded."""

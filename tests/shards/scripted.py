@@ -1,0 +1,63 @@
+"""A scripted shard: the other end of a link, with behaviour written in the call itself.
+
+`generate` says what happens: `echo:X` answers X, `refuse:X` refuses with X, `hold` is never
+answered, `die` closes the shard at once. A new one may listen at the same address afterwards.
+"""
+
+import os
+import threading
+from multiprocessing import AuthenticationError
+
+from core.errors import FaultCode
+from core.wire import Call, Fault, Kind, Ready, Reply, call_decoder, reply_encoder
+from shards.channel import accept, listen
+
+
+def call(number: int, script: str) -> Call:
+    """A call that carries a script line."""
+    return Call(number, Kind.CHAT, "demo", 0, "id", script.encode(), b"", b"", b"", b"")
+
+
+class ScriptedShard:
+    """Serves one peer in a thread until told to die."""
+
+    def __init__(self, address: str, pid: int, key: bytes = b"key") -> None:
+        self._listener = listen(address)
+        self._ready = Ready(shard=0, pid=pid, warm=True, max_model_len=64)
+        self._key = key
+        self.seen: list[str] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join(5)
+        assert not self._thread.is_alive()
+
+    def close(self) -> None:
+        os.close(self._listener.detach())
+
+    def _run(self) -> None:
+        try:
+            peer = accept(self._listener, self._key)
+        except (OSError, EOFError, AuthenticationError):
+            return
+        with self._listener, peer:
+            peer.send_bytes(reply_encoder.encode(self._ready))
+            while True:
+                try:
+                    message = call_decoder.decode(peer.recv_bytes())
+                except (EOFError, OSError):
+                    return
+                script = message.generate.decode()
+                self.seen.append(script)
+                if script == "die":
+                    return
+                if script != "hold":
+                    peer.send_bytes(reply_encoder.encode(_reply(message.call_id, script)))
+
+
+def _reply(call_id: int, script: str) -> Reply:
+    word, _, text = script.partition(":")
+    if word == "refuse":
+        return Reply(call_id, fault=Fault(FaultCode.INVALID_REQUEST, text, "field"))
+    return Reply(call_id, body=text.encode())

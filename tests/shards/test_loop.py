@@ -1,0 +1,136 @@
+"""The shard's loop in a thread, with a derenderer whose answers are scripted in the call."""
+
+import multiprocessing
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from core.derenderer import Derenderer
+from core.errors import BadRequest, FaultCode
+from core.wire import Call, Ready, Reply, call_encoder, reply_decoder
+from shards import channel
+from shards.channel import FrameReader, connect, frame, listen
+from shards.entry import ShardSpec
+from shards.logs import LogSettings
+from shards.loop import _Loop
+from tests.shards.scripted import call
+
+
+class ScriptedDerenderer:
+    """`refuse` refuses, `break` fails, anything else comes back."""
+
+    def answer(self, order: Call) -> bytes:
+        if order.generate == b"refuse":
+            raise BadRequest("no", "field")
+        if order.generate == b"break":
+            raise RuntimeError("a fault of ours")
+        return order.generate
+
+
+class Peer:
+    """A gateway's end of a connection, blocking."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = connect(address, b"key")
+        self.socket.setblocking(True)
+        self.socket.settimeout(10)
+        self._reader = FrameReader(1 << 24)
+        self._messages: list[bytes] = []
+
+    def read(self) -> bytes:
+        while not self._messages:
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError
+            self._messages += self._reader.feed(data)
+        return self._messages.pop(0)
+
+    def ask(self, order: Call) -> Reply:
+        self.socket.sendall(frame(call_encoder.encode(order)))
+        return reply_decoder.decode(self.read())
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(channel, "PEER_TIMEOUT_S", 0.2)
+    path = str(tmp_path / "shard.sock")
+    spec = ShardSpec(
+        shard=0, address=path, authkey=b"key", max_frame_bytes=1000, logs=LogSettings()
+    )
+    ours, theirs = multiprocessing.Pipe()
+    listener: socket.socket = listen(path)
+    derenderer = cast(Derenderer, ScriptedDerenderer())
+    loop = _Loop(spec, theirs, listener, derenderer, Ready(shard=0, pid=1))
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    yield path
+    ours.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    loop.close()
+    listener.close()
+    theirs.close()
+
+
+def test_greets_and_answers(address: str) -> None:
+    peer = Peer(address)
+    assert b"\x00\x01" in peer.read()
+    assert peer.ask(call(7, "hello")) == Reply(7, body=b"hello")
+    peer.socket.close()
+
+
+def test_faults_are_data_and_the_shard_goes_on(address: str) -> None:
+    peer = Peer(address)
+    peer.read()
+    refused = peer.ask(call(1, "refuse")).fault
+    assert refused is not None
+    assert (refused.code, refused.param) == (FaultCode.INVALID_REQUEST, "field")
+    broken = peer.ask(call(2, "break")).fault
+    assert broken is not None
+    assert broken.code is FaultCode.INTERNAL
+    assert "a fault of ours" not in broken.message
+    assert peer.ask(call(3, "fine")).body == b"fine"
+    peer.socket.close()
+
+
+@pytest.mark.parametrize("garbage", [frame(b"\xc1"), frame(b"x" * 2000)], ids=["kind", "size"])
+def test_garbage_costs_the_peer_its_connection_only(address: str, garbage: bytes) -> None:
+    bad, good = Peer(address), Peer(address)
+    bad.read(), good.read()
+    bad.socket.sendall(garbage)
+    with pytest.raises((EOFError, ConnectionResetError)):
+        bad.read()
+    assert good.ask(call(1, "fine")).body == b"fine"
+    for peer in (bad, good):
+        peer.socket.close()
+
+
+def test_a_peer_that_stops_inside_a_frame_is_dropped(address: str) -> None:
+    stalled, good = Peer(address), Peer(address)
+    stalled.read(), good.read()
+    stalled.socket.sendall(frame(b"x" * 500)[:100])
+    begun = time.monotonic()
+    assert good.ask(call(1, "fine")).body == b"fine"
+    assert time.monotonic() - begun < 5
+    with pytest.raises((EOFError, ConnectionResetError)):
+        stalled.read()
+    for peer in (stalled, good):
+        peer.socket.close()
+
+
+def test_a_peer_that_does_not_read_is_dropped(address: str) -> None:
+    deaf, good = Peer(address), Peer(address)
+    deaf.read(), good.read()
+    deaf.socket.settimeout(0.05)
+    message = frame(call_encoder.encode(call(1, "x" * 900)))
+    with pytest.raises(OSError):
+        while True:
+            deaf.socket.sendall(message)
+    assert good.ask(call(1, "fine")).body == b"fine"
+    for peer in (deaf, good):
+        peer.socket.close()
