@@ -1,0 +1,120 @@
+"""How tests call `core`: a derender body in, the answer out, the way gateway and shard do it."""
+
+import json
+from functools import cache
+from typing import Any, NamedTuple
+
+from core.derenderer import Derenderer
+from core.options import ModelOptions
+from core.vllm_adapter import load_model
+from core.wire import Call, Kind, envelope_decoder, present
+from tests import models
+
+Json = Any
+CREATED = 1_800_000_000
+MAX_MODEL_LEN = 8192
+
+
+class Setup(NamedTuple):
+    """What a server is started with."""
+
+    model: str
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+    @property
+    def auto(self) -> bool:
+        """`--enable-auto-tool-choice`, which goes with a tool parser."""
+        return self.tool_parser is not None
+
+    def __str__(self) -> str:
+        return f"{self.model}-{self.tool_parser}-{self.reasoning_parser}"
+
+
+QWEN = Setup("qwen", "hermes", "qwen3")
+QWEN_CODER = Setup("qwen", "qwen3_coder", "qwen3")
+QWEN_REASONING = Setup("qwen", None, "qwen3")
+QWEN_TOOLS = Setup("qwen", "hermes", None)
+QWEN_PLAIN = Setup("qwen")
+DEEPSEEK = Setup("deepseek", "hermes", "deepseek_r1")
+DEEPSEEK_PLAIN = Setup("deepseek")
+SPM_PLAIN = Setup("spm")
+SPM_TOOLS = Setup("spm", "hermes", None)
+
+
+def options(setup: Setup) -> ModelOptions:
+    """The options of a test server; it serves the model as `m`, as the recordings do."""
+    return ModelOptions(
+        model=str(models.folder(setup.model)),
+        served_model_names=("m",),
+        max_model_len=MAX_MODEL_LEN,
+        tool_call_parser=setup.tool_parser,
+        reasoning_parser=setup.reasoning_parser,
+        enable_auto_tool_choice=setup.auto,
+    )
+
+
+@cache
+def derenderer(setup: Setup) -> Derenderer:
+    """The derenderer of a set-up, made once: loading takes seconds."""
+    return Derenderer(load_model(options(setup), lambda _: None))
+
+
+def call_of(body: bytes, endpoint: str) -> Call:
+    """The call a gateway makes of a request body.
+
+    Args:
+        body: JSON of a derender body.
+        endpoint: `chat` or `completion`.
+    """
+    envelope = envelope_decoder.decode(body)
+    chat = endpoint == "chat"
+    if envelope.stream:
+        kind = Kind.CHAT_STREAM if chat else Kind.COMPLETION_STREAM
+        generate = envelope.generate_chunk
+    else:
+        kind = Kind.CHAT if chat else Kind.COMPLETION
+        generate = envelope.generate_response if chat else envelope.generate_responses
+    return Call(
+        call_id=1,
+        kind=kind,
+        model=envelope.model or "m",
+        created=CREATED,
+        fallback_id="fallback",
+        generate=present(generate),
+        stream_state=present(envelope.stream_state),
+        prompt_tokens=present(envelope.prompt_tokens),
+        prompt_token_ids=present(envelope.prompt_token_ids),
+        request=present(envelope.chat_request if chat else envelope.completion_request),
+    )
+
+
+def answer(setup: Setup, body: Json, endpoint: str = "chat") -> Json:
+    """The answer to a body.
+
+    Raises:
+        core.errors.DerenderError: It is refused.
+    """
+    call = call_of(json.dumps(body).encode(), endpoint)
+    return json.loads(derenderer(setup).answer(call))
+
+
+def stream(setup: Setup, bodies: list[Json], endpoint: str = "chat") -> list[Json]:
+    """The chunks of a stream: one carried state per choice index, as clients keep them.
+
+    A usage chunk names no choice; it goes with the state of the highest index.
+    """
+    states: dict[int, Json] = {}
+    chunks = []
+    for body in bodies:
+        choices = body["generate_chunk"]["choices"]
+        index = choices[0]["index"] if choices else max(states, default=0)
+        answered = answer(setup, body | {"stream_state": states.get(index)}, endpoint)
+        states[index] = answered["stream_state"]
+        chunks.append(answered["chunk"])
+    return chunks
+
+
+def chunked(ids: list[int], size: int) -> list[list[int]]:
+    """Tokens in chunks of a size; the last one may be smaller."""
+    return [ids[start : start + size] for start in range(0, len(ids), size)]
