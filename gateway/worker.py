@@ -25,7 +25,7 @@ from shards.entry import GatewayOrder
 from shards.logs import configure
 from shards.pool import Pool
 
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger("gateway.worker")  # `__name__` is `__main__` here.
 
 _STDIN = 0
 _READY_POLL_S = 0.05

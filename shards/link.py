@@ -15,17 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from core.errors import (
-    BadRequest,
-    BodyTooLarge,
-    DerenderError,
-    FaultCode,
-    InternalFault,
-    Overloaded,
-    ShardLostTwice,
-    ShardUnavailable,
-    UnknownModel,
-)
+from core.errors import BadRequest, DerenderError, InternalFault, ShardLostTwice, ShardUnavailable
 from core.wire import Fault, Ready, reply_decoder
 from shards.channel import FrameReader, connect, frame
 
@@ -36,19 +26,6 @@ _ready_decoder = msgspec.msgpack.Decoder(Ready)
 _FIRST_RETRY_S = 0.01
 _LONGEST_RETRY_S = 0.25
 _BLAMES_TO_GIVE_UP = 2
-
-_ERRORS: dict[FaultCode, type[DerenderError]] = {
-    kind.code: kind
-    for kind in (
-        BadRequest,
-        BodyTooLarge,
-        InternalFault,
-        Overloaded,
-        ShardLostTwice,
-        ShardUnavailable,
-        UnknownModel,
-    )
-}
 
 
 class _Pending:
@@ -229,4 +206,11 @@ def _fail(pending: _Pending, error: DerenderError) -> None:
 
 
 def _error_of(fault: Fault) -> DerenderError:
-    return _ERRORS.get(fault.code, InternalFault)(fault.message, fault.param)
+    return _KINDS.get(fault.code, InternalFault)(fault.message, fault.param)
+
+
+def _kinds(root: type[DerenderError]) -> list[type[DerenderError]]:
+    return [root, *(kind for child in root.__subclasses__() for kind in _kinds(child))]
+
+
+_KINDS = {kind.code: kind for kind in _kinds(InternalFault) + _kinds(BadRequest)}

@@ -17,7 +17,6 @@ from multiprocessing.connection import Connection
 import msgspec
 from setproctitle import setproctitle
 
-from core.derenderer import Derenderer
 from core.errors import DerenderError, FaultCode
 from core.wire import Call, Fault, Ready, Reply, call_decoder, reply_encoder
 from shards import warm
@@ -56,7 +55,7 @@ def _settle(spec: ShardSpec) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
-def _ready(spec: ShardSpec) -> tuple[Derenderer | None, Ready]:
+def _ready(spec: ShardSpec) -> tuple[warm.Answerer | None, Ready]:
     outcome = warm.outcome
     if outcome is None:
         return None, _cannot(spec, "the warmed parent did not load the model")
@@ -86,7 +85,7 @@ class _Loop:
         spec: ShardSpec,
         supervisor: Connection,
         listener: socket.socket,
-        derenderer: Derenderer,
+        derenderer: warm.Answerer,
         ready: Ready,
     ) -> None:
         self._spec = spec

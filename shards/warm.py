@@ -12,27 +12,47 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 from setproctitle import setproctitle
 
+from core.limits import Limits
+from core.wire import Call
 from shards.entry import WARM_VARIABLE, WarmOrder
 from shards.logs import configure
-
-if TYPE_CHECKING:
-    from core.derenderer import Derenderer
 
 _logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 
 
+class Answerer(Protocol):
+    """What a shard answers with; `core.derenderer.Derenderer` is one.
+
+    Named here so that a shard can say why vLLM did not load without loading it.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Served names, the first one reported."""
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds every call must keep."""
+
+    def answer(self, call: Call) -> bytes:
+        """The JSON of the response to a call."""
+
+    def warm_up(self) -> None:
+        """Answer a few calls of its own."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What warming left behind."""
 
     pid: int
-    derenderer: "Derenderer | None" = None
+    derenderer: Answerer | None = None
     failure: str | None = None
 
 
@@ -71,7 +91,7 @@ def warm(order: WarmOrder) -> Outcome:
         model = importlib.import_module("shards.model")
         built = model.build(order.options, steps)
     except Exception as error:
-        _logger.exception("warming failed")
+        _logger.debug("warming failed", exc_info=True)
         return Outcome(pid=pid, failure=f"{type(error).__name__}: {_first_line(error)}")
     finally:
         vllm_logger.setLevel(logging.NOTSET)

@@ -20,7 +20,8 @@ def test_any_cut_of_the_stream_gives_the_same_messages(
     messages: list[bytes], cuts: list[int]
 ) -> None:
     stream = b"".join(frame(message) for message in messages)
-    reader, got, position, turn = FrameReader(100), [], 0, 0
+    reader, position, turn = FrameReader(100), 0, 0
+    got: list[bytes] = []
     while position < len(stream):
         size = cuts[turn % len(cuts)]
         got += reader.feed(stream[position : position + size])
@@ -42,7 +43,8 @@ def test_a_length_out_of_bounds_is_refused(size: int) -> None:
 def _accept_in_thread(
     address: Path, key: bytes
 ) -> tuple[threading.Thread, list[Connection | BaseException]]:
-    listener, outcome = listen(str(address)), []
+    listener = listen(str(address))
+    outcome: list[Connection | BaseException] = []
 
     def run() -> None:
         with listener:
@@ -67,7 +69,8 @@ def test_messages_pass_both_ways(tmp_path: Path) -> None:
         peer.sendall(frame(b"call"))
         assert shard.recv_bytes() == b"call"
         shard.send_bytes(b"x" * 100_000)
-        reader, got = FrameReader(200_000), []
+        reader = FrameReader(200_000)
+        got: list[bytes] = []
         while not got:
             got += reader.feed(peer.recv(65536))
         assert got == [b"x" * 100_000]

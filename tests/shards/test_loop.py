@@ -6,12 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from core.derenderer import Derenderer
 from core.errors import BadRequest, FaultCode
+from core.limits import Limits
 from core.wire import Call, Ready, Reply, call_encoder, reply_decoder
 from shards import channel
 from shards.channel import FrameReader, connect, frame, listen
@@ -23,6 +22,12 @@ from tests.shards.scripted import call
 
 class ScriptedDerenderer:
     """`refuse` refuses, `break` fails, anything else comes back."""
+
+    names = ("demo",)
+    limits = Limits(max_model_len=64, vocab_size=64)
+
+    def warm_up(self) -> None:
+        return None
 
     def answer(self, order: Call) -> bytes:
         if order.generate == b"refuse":
@@ -64,8 +69,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     )
     ours, theirs = multiprocessing.Pipe()
     listener: socket.socket = listen(path)
-    derenderer = cast(Derenderer, ScriptedDerenderer())
-    loop = _Loop(spec, theirs, listener, derenderer, Ready(shard=0, pid=1))
+    loop = _Loop(spec, theirs, listener, ScriptedDerenderer(), Ready(shard=0, pid=1))
     thread = threading.Thread(target=loop.run)
     thread.start()
     yield path
