@@ -15,6 +15,7 @@ from pathlib import Path
 _SHORT = struct.Struct("!i")
 _LONG = struct.Struct("!Q")
 _SHORT_MAX = 0x7FFFFFFF
+_BUFFER_BYTES = 1 << 20
 _TIMEVAL = struct.Struct("@ll")
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -47,7 +48,7 @@ def accept(listener: socket.socket, authkey: bytes) -> Connection:
     except BaseException:
         connection.close()
         raise
-    _set_timeouts(connection.fileno(), PEER_TIMEOUT_S)
+    _set_options(connection.fileno(), PEER_TIMEOUT_S)
     return connection
 
 
@@ -62,7 +63,7 @@ def connect(address: str, authkey: bytes) -> socket.socket:
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _set_timeouts(peer.fileno(), HANDSHAKE_TIMEOUT_S)
+        _set_options(peer.fileno(), HANDSHAKE_TIMEOUT_S)
         peer.connect(address)
     except BaseException:
         peer.close()
@@ -78,12 +79,15 @@ def connect(address: str, authkey: bytes) -> socket.socket:
     return ready
 
 
+def header(message: bytes) -> bytes:
+    """The length to send before a message."""
+    size = len(message)
+    return _SHORT.pack(-1) + _LONG.pack(size) if size > _SHORT_MAX else _SHORT.pack(size)
+
+
 def frame(message: bytes) -> bytes:
     """Put the length before a message."""
-    size = len(message)
-    if size > _SHORT_MAX:
-        return _SHORT.pack(-1) + _LONG.pack(size) + message
-    return _SHORT.pack(size) + message
+    return header(message) + message
 
 
 class FrameReader:
@@ -136,14 +140,15 @@ class FrameReader:
 
 def _connection(peer: socket.socket, timeout_s: float) -> Connection:
     peer.setblocking(True)
-    _set_timeouts(peer.fileno(), timeout_s)
+    _set_options(peer.fileno(), timeout_s)
     return Connection(peer.detach())
 
 
-def _set_timeouts(descriptor: int, timeout_s: float) -> None:
+def _set_options(descriptor: int, timeout_s: float) -> None:
     """Bound each blocking read and write; one that takes longer raises BlockingIOError."""
     seconds, fraction = divmod(timeout_s, 1)
     value = _TIMEVAL.pack(int(seconds), int(fraction * 1_000_000))
     with socket.socket(fileno=os.dup(descriptor)) as borrowed:
         borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+        borrowed.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)

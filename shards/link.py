@@ -2,7 +2,7 @@
 
 A shard works on the calls of a connection in order, so when it ends, the oldest unanswered call is
 the one it may have died of. That call is blamed; a call blamed twice is given up, every other one
-is sent again to the successor. Memory: the frames of the calls in flight.
+is sent again to the successor. Memory: the messages of the calls in flight.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import msgspec
 
 from core.errors import BadRequest, DerenderError, InternalFault, ShardLostTwice, ShardUnavailable
 from core.wire import Fault, Ready, reply_decoder
-from shards.channel import FrameReader, connect, frame
+from shards.channel import FrameReader, connect, header
 
 _logger = logging.getLogger(__name__)
 
@@ -26,15 +26,16 @@ _ready_decoder = msgspec.msgpack.Decoder(Ready)
 _FIRST_RETRY_S = 0.01
 _LONGEST_RETRY_S = 0.25
 _BLAMES_TO_GIVE_UP = 2
+_COPIED_BYTES = 16 * 1024
 
 
 class _Pending:
-    """A call on its way: its frame, kept to be sent again, and who waits for it."""
+    """A call on its way: its message, kept to be sent again, and who waits for it."""
 
-    __slots__ = ("blames", "frame", "future")
+    __slots__ = ("blames", "future", "message")
 
-    def __init__(self, framed: bytes, future: "asyncio.Future[bytes]") -> None:
-        self.frame = framed
+    def __init__(self, message: bytes, future: "asyncio.Future[bytes]") -> None:
+        self.message = message
         self.future = future
         self.blames = 0
 
@@ -76,7 +77,7 @@ class Link:
     Attributes:
         shard: Index of the shard.
         pending: Calls without an answer, oldest first.
-        pending_bytes: Size of their frames.
+        pending_bytes: Size of their messages.
         ready: What the shard said of itself; None before its first connection.
         generations: Shard processes met so far.
         resent: Calls sent again to a successor.
@@ -109,11 +110,11 @@ class Link:
     def submit(self, call_id: int, message: bytes) -> "asyncio.Future[bytes]":
         """Send a call, or keep it for the successor of a shard that has just ended."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        pending = _Pending(frame(message), future)
+        pending = _Pending(message, future)
         self.pending[call_id] = pending
-        self.pending_bytes += len(pending.frame)
+        self.pending_bytes += len(pending.message)
         if self._transport is not None:
-            self._transport.write(pending.frame)
+            _write(self._transport, pending.message)
         return future
 
     async def run(self, recovery_timeout_s: float) -> None:
@@ -165,7 +166,7 @@ class Link:
         self.ready, self._transport, self._lost_at = ready, transport, None
         self.resent += len(self.pending)
         for pending in self.pending.values():
-            transport.write(pending.frame)
+            _write(transport, pending.message)
 
     def _on_reply(self, message: bytes) -> None:
         reply = reply_decoder.decode(message)
@@ -180,7 +181,7 @@ class Link:
     def _take(self, call_id: int) -> _Pending | None:
         pending = self.pending.pop(call_id, None)
         if pending is not None:
-            self.pending_bytes -= len(pending.frame)
+            self.pending_bytes -= len(pending.message)
         return pending
 
     def _blame_oldest(self) -> None:
@@ -198,6 +199,14 @@ class Link:
             pending = self._take(call_id)
             if pending is not None:
                 _fail(pending, ShardUnavailable(reason))
+
+
+def _write(transport: asyncio.Transport, message: bytes) -> None:
+    """Send a frame; a large one without copying it behind its header."""
+    if len(message) > _COPIED_BYTES:
+        transport.writelines((header(message), message))
+    else:
+        transport.write(header(message) + message)
 
 
 def _fail(pending: _Pending, error: DerenderError) -> None:
