@@ -39,7 +39,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Reported as `root` of each served model."""
     max_body_bytes: int
     """Longest request body read."""
-    drain_timeout_s: float = 3.0
+    drain_timeout_s: float = 2.7
     """How long open requests may take once the server shuts down."""
     logs: LogSettings
 

@@ -6,6 +6,7 @@ The rest of standard input carries nothing: its end says that the supervisor is 
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import shutil
 import signal
@@ -43,7 +44,7 @@ async def serve(order: GatewayOrder, settings: GatewaySettings) -> None:
     """Answer requests until SIGTERM or until the supervisor is gone."""
     pool = Pool(order.pool)
     server = _Server(_config(Services.of(settings, pool), settings))
-    _watch_for_the_end(server, order)
+    _watch_for_the_end(server, pool, order, settings)
     await pool.start()
     _logger.info("listening on %s", settings.url)
     announcing = asyncio.create_task(_announce(pool, settings))
@@ -66,15 +67,19 @@ def _config(services: Services, settings: GatewaySettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(settings.drain_timeout_s),
+        timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s + 0.1),
     )
 
 
-def _watch_for_the_end(server: uvicorn.Server, order: GatewayOrder) -> None:
+def _watch_for_the_end(
+    server: uvicorn.Server, pool: Pool, order: GatewayOrder, settings: GatewaySettings
+) -> None:
     loop = asyncio.get_running_loop()
 
     def drain() -> None:
         server.should_exit = True
+        # What is still open then gets a proper 503 before the server cancels it.
+        loop.call_later(settings.drain_timeout_s, pool.refuse_pending)
 
     def orphaned() -> None:
         if not os.read(_STDIN, 4096):

@@ -131,7 +131,14 @@ class Link:
         """Drop the connection; calls in flight are refused."""
         if self._transport is not None:
             self._transport.abort()
-        self._fail_all("the server is shutting down")
+        self.refuse_pending("the server is shutting down")
+
+    def refuse_pending(self, reason: str) -> None:
+        """Have every call in flight raise ShardUnavailable."""
+        for call_id in list(self.pending):
+            pending = self._take(call_id)
+            if pending is not None:
+                _fail(pending, ShardUnavailable(reason))
 
     async def _connect(self, recovery_timeout_s: float) -> _FrameProtocol:
         """Try until the shard answers; calls that waited too long are refused meanwhile."""
@@ -142,7 +149,7 @@ class Link:
             except (OSError, EOFError, AuthenticationError) as error:
                 _logger.debug("shard %d does not answer yet: %r", self.shard, error)
             if self.away_s > recovery_timeout_s:
-                self._fail_all(f"shard {self.shard} ended and its successor does not answer")
+                self.refuse_pending(f"shard {self.shard} ended and its successor does not answer")
             await asyncio.sleep(delay)
             delay = min(delay * 2, _LONGEST_RETRY_S)
 
@@ -193,12 +200,6 @@ class Link:
         if oldest.blames >= _BLAMES_TO_GIVE_UP:
             self._take(call_id)
             _fail(oldest, ShardLostTwice("two shards ended while they worked on this request"))
-
-    def _fail_all(self, reason: str) -> None:
-        for call_id in list(self.pending):
-            pending = self._take(call_id)
-            if pending is not None:
-                _fail(pending, ShardUnavailable(reason))
 
 
 def _write(transport: asyncio.Transport, message: bytes) -> None:

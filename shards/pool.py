@@ -67,6 +67,11 @@ class Pool:
             link.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def refuse_pending(self) -> None:
+        """Refuse every call in flight: the server is about to end."""
+        for link in self._links:
+            link.refuse_pending("the server is shutting down")
+
     def new_call_id(self) -> int:
         """Draw the `call_id` of the next call."""
         return next(self._call_ids)
