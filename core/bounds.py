@@ -11,10 +11,12 @@ import msgspec
 
 from core.errors import BadRequest
 from core.generate import (
+    ChunkLength,
     GenerateChunk,
     GenerateLogprobs,
     GenerateResponse,
     LogprobCandidate,
+    ParsedState,
     StreamChoice,
     StreamState,
     TokenId,
@@ -39,9 +41,11 @@ _PLACEHOLDER = re.compile(r"token_id:(\d{1,10})")
 chunk_decoder = msgspec.json.Decoder(GenerateChunk, strict=False)
 response_decoder = msgspec.json.Decoder(GenerateResponse, strict=False)
 responses_decoder = msgspec.json.Decoder(list[GenerateResponse], strict=False)
+parsed_state_decoder = msgspec.json.Decoder(ParsedState, strict=False)
 state_decoder = msgspec.json.Decoder(StreamState, strict=False)
 ids_decoder = msgspec.json.Decoder(list[TokenId], strict=False)
 id_lists_decoder = msgspec.json.Decoder(list[list[TokenId] | None], strict=False)
+lens_decoder = msgspec.json.Decoder(list[ChunkLength], strict=False)
 count_decoder = msgspec.json.Decoder(TokenId, strict=False)
 counts_decoder = msgspec.json.Decoder(list[TokenId], strict=False)
 
@@ -163,13 +167,24 @@ def check_chunk(chunk: GenerateChunk, limits: Limits) -> None:
 
 def check_state(state: StreamState, limits: Limits) -> None:
     """Check that a carried state adds up."""
-    total, lens = len(state.output_token_ids), sum(state.output_chunk_lens)
-    if total != lens:
+    check_history(state.output_token_ids, state.output_chunk_lens, limits)
+    check_window(state, limits)
+
+
+def check_history(ids: Sequence[int], lens: Sequence[int], limits: Limits) -> None:
+    """Check that a carried history adds up."""
+    total, summed = len(ids), sum(lens)
+    if total != summed:
         raise BadRequest(
-            f"`stream_state.output_chunk_lens` must sum to the length of output_token_ids: the"
-            f" sum is {lens}, the length {total}.",
+            "`stream_state.output_chunk_lens` must sum to the length of output_token_ids: the sum"
+            f" is {summed}, the length {total}.",
             "stream_state.output_chunk_lens",
         )
+    check_token_ids(ids, limits, "stream_state.output_token_ids")
+
+
+def check_window(state: StreamState | ParsedState, limits: Limits) -> None:
+    """Check the members of a carried state whose size is bounded."""
     window = len(state.prev_tokens)
     if window > limits.max_window_tokens:
         raise BadRequest(
@@ -184,7 +199,6 @@ def check_state(state: StreamState, limits: Limits) -> None:
             f" {state.read_offset}, {window} tokens.",
             "stream_state.read_offset",
         )
-    check_token_ids(state.output_token_ids, limits, "stream_state.output_token_ids")
     check_token_ids(
         state.logprob_context_token_ids, limits, "stream_state.logprob_context_token_ids"
     )

@@ -26,7 +26,7 @@ def derender_chat(server: Server, call: Call) -> bytes:
     response = decode(response_decoder, call.generate, "generate_response")
     check_response(response, server.limits, "generate_response")
     prompt_tokens = server.prompt_tokens(call) or 0
-    prompt_ids = server.prompt_ids(call)
+    prompt_ids = server.contexts.prompt(call)
     if server.model.parses and not call.request:
         raise BadRequest(
             "`chat_request` is required where a tool-call or reasoning parser is configured.",
@@ -51,7 +51,7 @@ class _ChatAnswer:
         self._response = response
         self._prompt_tokens = prompt_tokens
         self._prompt_ids = prompt_ids
-        self._context = server.chat_context(call)
+        self._context = server.contexts.chat(call)
         self._rules = server.default_rules(self._context)
         self._id = response.request_id or call.fallback_id
         self._reasoning_tokens = 0

@@ -23,7 +23,7 @@ def derender_completion_stream(server: Server, call: Call) -> bytes:
         core.errors.BadRequest: The call breaks the protocol or a bound.
     """
     prompt_tokens = server.prompt_tokens(call)
-    prompt_ids = server.prompt_ids(call)
+    prompt_ids = server.contexts.prompt(call)
     stream, chunk = resume(server, call, prompt_ids, lambda: server.completion_rules(call))
     choices = [
         _choice(stream, chunk, choice, prompt_ids, prompt_tokens) for choice in chunk.choices
@@ -31,7 +31,7 @@ def derender_completion_stream(server: Server, call: Call) -> bytes:
     answer = openai.CompletionStreamAnswer(
         chunk=openai.CompletionChunk(
             id=chunk.request_id or call.fallback_id,
-            created=call.created,
+            created=stream.created,
             model=call.model,
             choices=choices,
             usage=chunk_usage(chunk.usage, prompt_tokens, None),

@@ -9,7 +9,9 @@ from core.chat_stream import derender_chat_stream
 from core.completion import derender_completion
 from core.completion_stream import derender_completion_stream
 from core.limits import Limits
+from core.parsed import Steps, derender_parsed
 from core.server import Server
+from core.streams import NoStreams, Streams
 from core.vllm_adapter import Model
 from core.wire import Call, Kind
 
@@ -24,9 +26,15 @@ _ACTIONS: dict[Kind, Callable[[Server, Call], bytes]] = {
 class Derenderer:
     """Answers calls for one model."""
 
-    def __init__(self, model: Model) -> None:
-        """Wrap a loaded model."""
+    def __init__(self, model: Model, streams: Streams | None = None) -> None:
+        """Wrap a loaded model.
+
+        Args:
+            model: The model.
+            streams: Keeps live streams between calls; None replays on every call.
+        """
         self._server = Server(model)
+        self.streams = streams or NoStreams()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -38,13 +46,27 @@ class Derenderer:
         """Bounds every call must keep."""
         return self._server.limits
 
+    def begin(self, call: Call) -> bytes | Steps:
+        """Answer a call, or begin to: a stream with a parser may have to be rebuilt first.
+
+        Returns:
+            The JSON of the response, or a generator that returns it and yields while it rebuilds.
+
+        Raises:
+            core.errors.DerenderError: The call is refused.
+        """
+        if call.kind is Kind.CHAT_STREAM and self._server.model.parses:
+            return derender_parsed(self._server, call, self.streams)
+        return _ACTIONS[call.kind](self._server, call)
+
     def answer(self, call: Call) -> bytes:
         """The JSON of the response to a call.
 
         Raises:
             core.errors.DerenderError: The call is refused.
         """
-        return _ACTIONS[call.kind](self._server, call)
+        begun = self.begin(call)
+        return begun if isinstance(begun, bytes) else _run(begun)
 
     def warm_up(self) -> None:
         """Answer one call of each kind, so that the first caller does not pay for lazy set-up."""
@@ -63,6 +85,15 @@ class Derenderer:
                     request=_WARM_UP_REQUESTS[kind],
                 )
             )
+
+
+def _run(steps: Steps) -> bytes:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            answer: bytes = done.value
+            return answer
 
 
 _CHAT_REQUEST = b'{"messages":[{"role":"user","content":"hello"}]}'

@@ -2,9 +2,11 @@
 
     DerenderError
     +- BadRequest            the caller's fault: the body must change before it can succeed
+    |  +- UnknownCheckpoint  the stream behind a checkpoint is not held; send the whole state
     |  +- UnknownModel       the model named is not served here
     |  +- BodyTooLarge       more bytes than the server reads
     +- InternalFault         ours: the same body may succeed elsewhere or later
+       +- ContextMissing     a shard must be sent a context again; never leaves the pool
        +- ShardUnavailable   no shard can take the work now
        +- ShardLostTwice     two shards ended while they worked on the call
        +- Overloaded         the bounded queue of work is full
@@ -21,8 +23,10 @@ class FaultCode(StrEnum):
 
     INVALID_REQUEST = "invalid_request"
     UNKNOWN_MODEL = "unknown_model"
+    UNKNOWN_CHECKPOINT = "unknown_checkpoint"
     BODY_TOO_LARGE = "body_too_large"
     INTERNAL = "internal"
+    CONTEXT_MISSING = "context_missing"
     SHARD_UNAVAILABLE = "shard_unavailable"
     SHARD_LOST_TWICE = "shard_lost_twice"
     OVERLOADED = "overloaded"
@@ -58,6 +62,12 @@ class UnknownModel(BadRequest):
     code = FaultCode.UNKNOWN_MODEL
 
 
+class UnknownCheckpoint(BadRequest):
+    """No live stream answers to the checkpoint: send the full state instead."""
+
+    code = FaultCode.UNKNOWN_CHECKPOINT
+
+
 class BodyTooLarge(BadRequest):
     """The body has more bytes than the server reads."""
 
@@ -68,6 +78,16 @@ class InternalFault(DerenderError):
     """The server failed; the request may be fine."""
 
     code = FaultCode.INTERNAL
+
+
+class ContextMissing(InternalFault):
+    """A shard does not hold a context named by digest; the pool sends the bytes and tries again."""
+
+    code = FaultCode.CONTEXT_MISSING
+
+    def __init__(self) -> None:
+        """Say so; no caller sees it."""
+        super().__init__("the shard does not hold the context")
 
 
 class ShardUnavailable(InternalFault):

@@ -7,12 +7,13 @@ carried history builds the same stream, wherever that happens.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from core.context import StreamContext
 from core.decoding import open_stream
-from core.generate import StopWindow
+from core.generate import Finish, ParsedState, StopWindow
+from core.history import History, Mark
 from core.openai import Delta
 from core.server import Server
 from core.stopping import StopMatcher, split_stop_token
-from core.vllm_adapter import ChatContext
 
 
 class LiveStep(NamedTuple):
@@ -23,34 +24,58 @@ class LiveStep(NamedTuple):
     stop_reason: int | str | None
 
 
+class LastAnswer(NamedTuple):
+    """The last call that moved a stream, for a client whose answer was lost."""
+
+    call: bytes
+    """Digest of everything the answer depends on besides the history."""
+    before: Mark
+    """Where the history stood."""
+    chunk: bytes
+    """JSON of the answer's chunk."""
+
+
 class LiveStream:
     """One choice with a parser. O(output) in size; a chunk costs O(chunk) plus the parser's step.
 
     Attributes:
-        output_ids: Every token taken.
-        tools_streamed: A tool call was part of a delta.
+        identity: The `stream_id` of the choice.
+        context: Prompt and request.
+        history: Every token taken, by chunk.
+        state: The small members of the state last issued.
+        last: The last answer, None before the first.
+        steps: Calls that moved the stream; the number of its checkpoint.
+        secret: Makes its checkpoints unguessable; empty until one is asked for.
+        finished: The engine ended the choice.
+        busy: A call is replaying into it.
     """
 
-    def __init__(self, server: Server, context: ChatContext, prompt_ids: list[int]) -> None:
-        """Start a stream that has produced nothing.
-
-        Args:
-            server: The model.
-            context: The caller's request.
-            prompt_ids: The whole prompt; parsers look in it for open reasoning.
-        """
-        self.rules = context.rules
-        self.output_ids: list[int] = []
+    def __init__(self, server: Server, context: StreamContext, identity: str) -> None:
+        """Start a stream that has produced nothing."""
+        self.identity = identity
+        self.context = context
+        self.rules = context.chat.rules
+        self.history = History()
+        self.state = ParsedState()
+        self.last: LastAnswer | None = None
+        self.steps = 0
+        self.secret = ""
+        self.finished = False
+        self.busy = False
         self._ends = server.model.ends
-        self._prompt_ids = prompt_ids
-        self._parser = context.open_stream()
+        self._parser = context.chat.open_stream()
         self._text = open_stream(
             server.tokens,
-            prompt_ids,
+            context.prompt_ids,
             self.rules.skip_special_tokens,
             server.keeps_spaces(self.rules),
         )
         self._matcher = StopMatcher(self.rules, StopWindow()) if self.rules.stop else None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens held: the prompt and the output."""
+        return len(self.context.prompt_ids) + len(self.history.ids)
 
     @property
     def tools_streamed(self) -> bool:
@@ -60,20 +85,6 @@ class LiveStream:
     @tools_streamed.setter
     def tools_streamed(self, value: bool) -> None:
         self._parser.tools_streamed = value
-
-    def replay(self, ids: Sequence[int], chunk_lens: Sequence[int], ended: bool) -> None:
-        """Take a carried history, chunk by chunk as it came.
-
-        Args:
-            ids: Every output token.
-            chunk_lens: Tokens per chunk.
-            ended: Nothing follows, so a stop token at the end was left out of the text.
-        """
-        start, last = 0, len(chunk_lens) - 1
-        for i, size in enumerate(chunk_lens):
-            chunk = ids[start : start + size]
-            start += size
-            self.advance(chunk, "stop" if ended and i == last and self._ends_with(chunk) else None)
 
     def advance(
         self,
@@ -88,7 +99,8 @@ class LiveStream:
             finish_reason: The engine's, null while the choice runs.
             stop_reason: The engine's.
         """
-        self.output_ids += ids
+        self.history.append(ids)
+        self.finished = self.finished or finish_reason is not None
         if self._matcher is not None and self._matcher.stopped:
             return LiveStep(Delta(), None, None)
         text_ids, stop_reason = split_stop_token(
@@ -104,9 +116,16 @@ class LiveStream:
             return self._step(found.text, ids, finish_reason, stop_reason)
         return self._step(found.text, ids[: found.kept], "stop", found.matched)
 
+    def replay(self, ids: Sequence[int], finish: Finish | None) -> None:
+        """Take one chunk of a carried history; only the last one may have ended the choice."""
+        if finish is None:
+            self.advance(ids, None)
+        else:
+            self.advance(ids, finish.finish_reason, finish.stop_reason)
+
     def count_reasoning_tokens(self) -> int:
         """Reasoning tokens among those taken."""
-        return self._parser.count_reasoning_tokens(self.output_ids)
+        return self._parser.count_reasoning_tokens(self.history.ids)
 
     def _step(
         self,
@@ -115,9 +134,5 @@ class LiveStream:
         finish_reason: str | None,
         stop_reason: int | str | None,
     ) -> LiveStep:
-        delta, reason = self._parser.step(text, ids, finish_reason, self._prompt_ids)
+        delta, reason = self._parser.step(text, ids, finish_reason, self.context.prompt_ids)
         return LiveStep(delta, reason, stop_reason)
-
-    def _ends_with(self, chunk: Sequence[int]) -> bool:
-        decoded, _ = split_stop_token(chunk, "stop", None, self.rules, self._ends)
-        return len(decoded) < len(chunk)

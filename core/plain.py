@@ -12,7 +12,7 @@ from core.bounds import (
     state_decoder,
 )
 from core.decoding import WindowTextStream, seed_state
-from core.generate import GenerateChunk, StopWindow, StreamChoice, StreamState
+from core.generate import GenerateChunk, ParsedState, StopWindow, StreamChoice, StreamState
 from core.ids import stream_id
 from core.logprobs import context_tail
 from core.rules import OutputRules
@@ -35,15 +35,19 @@ class PlainStream:
     Attributes:
         state: The state to carry into the next call; advanced in place.
         rules: What the caller's request says of the output.
-        first: No chunk with a choice came before.
+        first: No chunk came before.
+        created: Unix time of the stream.
     """
 
-    def __init__(self, server: Server, rules: OutputRules, state: StreamState, first: bool) -> None:
+    def __init__(
+        self, server: Server, rules: OutputRules, state: StreamState, first: bool, created: int
+    ) -> None:
         """Resume from a state that passed its checks."""
         self.server = server
         self.rules = rules
         self.state = state
         self.first = first
+        self.created = created
 
     def advance(self, choice: StreamChoice) -> PlainStep:
         """Decode one chunk and move the state past it."""
@@ -126,7 +130,8 @@ def resume(
         seed = prompt_ids if prompt_ids is not None else chunk.prompt_token_ids
         state = seed_state(server.tokens, seed, rules.skip_special_tokens)
     identify(state, chunk, call)
-    return PlainStream(server, rules, state, first), chunk
+    state.created = created = state.created if isinstance(state.created, int) else call.created
+    return PlainStream(server, rules, state, first, created), chunk
 
 
 def returned_prompt_ids(
@@ -139,7 +144,7 @@ def returned_prompt_ids(
     )
 
 
-def identify(state: StreamState, chunk: GenerateChunk, call: Call) -> str:
+def identify(state: StreamState | ParsedState, chunk: GenerateChunk, call: Call) -> str:
     """The stream's identity, kept in the state; a first chunk without a choice leaves it open."""
     carried = state.checkpoint if isinstance(state.checkpoint, str) else None
     if not chunk.choices:

@@ -12,12 +12,16 @@ from core.errors import DerenderError, FaultCode
 
 
 class Kind(StrEnum):
-    """The four things a shard can be asked for."""
+    """What a shard can be asked for."""
 
     CHAT = "chat"
     CHAT_STREAM = "chat_stream"
     COMPLETION = "completion"
     COMPLETION_STREAM = "completion_stream"
+    STATS = "stats"
+    """Counters of the shard; the body is JSON of `ShardCounters`."""
+    CANCEL = "cancel"
+    """Nobody waits for the call with this `call_id` any more; there is no reply."""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
@@ -41,6 +45,12 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     """JSON of `chat_request` or `completion_request`."""
     trace_id: str = ""
     """The HTTP request's ID, for the shard's log."""
+    prompt_digest: bytes = b""
+    """Names `prompt_token_ids`, whose bytes may then be left out where the shard holds them."""
+    request_digest: bytes = b""
+    """Names `request`, likewise."""
+    checkpoints: bool = False
+    """The caller asked for checkpoints in place of states."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
@@ -86,6 +96,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     generate_responses: msgspec.Raw = msgspec.Raw(b"")
     generate_chunk: msgspec.Raw = msgspec.Raw(b"")
     stream_state: msgspec.Raw = msgspec.Raw(b"")
+    checkpoints: bool = False
+    """Ours: answer with a checkpoint in place of the state, and accept it in the next call."""
     prompt_tokens: msgspec.Raw = msgspec.Raw(b"")
     prompt_token_ids: msgspec.Raw = msgspec.Raw(b"")
     chat_request: msgspec.Raw = msgspec.Raw(b"")

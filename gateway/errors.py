@@ -11,14 +11,20 @@ class Row(msgspec.Struct, frozen=True):
     status: int
     type: str
     retry_after_s: int | None = None
+    code: str | None = None
+    """Stable name for clients to act on; the status itself, as vLLM has it, where there is none."""
 
 
 TABLE: dict[FaultCode, Row] = {
     FaultCode.INVALID_REQUEST: Row(400, "BadRequestError"),
     FaultCode.UNKNOWN_MODEL: Row(404, "NotFoundError"),
+    FaultCode.UNKNOWN_CHECKPOINT: Row(409, "ConflictError"),
+    FaultCode.UNKNOWN_CHECKPOINT: Row(409, "ConflictError", code="unknown_checkpoint"),
     FaultCode.BODY_TOO_LARGE: Row(413, "RequestEntityTooLargeError"),
     FaultCode.INTERNAL: Row(500, "InternalServerError"),
-    FaultCode.SHARD_LOST_TWICE: Row(500, "InternalServerError"),
+    FaultCode.CONTEXT_MISSING: Row(500, "InternalServerError"),
+    FaultCode.CONTEXT_MISSING: Row(500, "InternalServerError"),
+    FaultCode.SHARD_LOST_TWICE: Row(500, "InternalServerError", code="shard_lost_twice"),
     FaultCode.SHARD_UNAVAILABLE: Row(503, "ServiceUnavailableError", retry_after_s=2),
     FaultCode.OVERLOADED: Row(503, "ServiceUnavailableError", retry_after_s=1),
 }
@@ -32,7 +38,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     type: str
     param: str | None = None
-    code: int
+    code: int | str
 
 
 class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +56,8 @@ def answer(error: DerenderError) -> tuple[int, Headers, bytes]:
     headers = []
     if row.retry_after_s is not None:
         headers.append((b"retry-after", str(row.retry_after_s).encode()))
-    return row.status, headers, body(row.status, row.type, error.message, error.param)
+    encoded = body(row.code or row.status, row.type, error.message, error.param)
+    return row.status, headers, encoded
 
 
 def http_body(status: int, message: str) -> bytes:
@@ -58,9 +65,9 @@ def http_body(status: int, message: str) -> bytes:
     return body(status, _HTTP_TYPES.get(status, "BadRequestError"), message)
 
 
-def body(status: int, kind: str, message: str, param: str | None = None) -> bytes:
+def body(code: int | str, kind: str, message: str, param: str | None = None) -> bytes:
     """Encode one failure."""
-    info = ErrorInfo(message=message, type=kind, param=param, code=status)
+    info = ErrorInfo(message=message, type=kind, param=param, code=code)
     return _encoder.encode(ErrorResponse(error=info))
 
 
