@@ -118,6 +118,7 @@ class LiveStream:
 
     def replay(self, ids: Sequence[int], finish: Finish | None) -> None:
         """Take one chunk of a carried history; only the last one may have ended the choice."""
+        self.last = None
         if finish is None:
             self.advance(ids, None)
         else:
