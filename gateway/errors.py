@@ -18,11 +18,9 @@ class Row(msgspec.Struct, frozen=True):
 TABLE: dict[FaultCode, Row] = {
     FaultCode.INVALID_REQUEST: Row(400, "BadRequestError"),
     FaultCode.UNKNOWN_MODEL: Row(404, "NotFoundError"),
-    FaultCode.UNKNOWN_CHECKPOINT: Row(409, "ConflictError"),
     FaultCode.UNKNOWN_CHECKPOINT: Row(409, "ConflictError", code="unknown_checkpoint"),
     FaultCode.BODY_TOO_LARGE: Row(413, "RequestEntityTooLargeError"),
     FaultCode.INTERNAL: Row(500, "InternalServerError"),
-    FaultCode.CONTEXT_MISSING: Row(500, "InternalServerError"),
     FaultCode.CONTEXT_MISSING: Row(500, "InternalServerError"),
     FaultCode.SHARD_LOST_TWICE: Row(500, "InternalServerError", code="shard_lost_twice"),
     FaultCode.SHARD_UNAVAILABLE: Row(503, "ServiceUnavailableError", retry_after_s=2),

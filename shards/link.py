@@ -216,7 +216,11 @@ def _fail(pending: _Pending, error: DerenderError) -> None:
 
 
 def _error_of(fault: Fault) -> DerenderError:
-    return _KINDS.get(fault.code, InternalFault)(fault.message, fault.param)
+    kind = _KINDS.get(fault.code, InternalFault)
+    error = kind.__new__(kind)
+    # Subclasses may take other arguments than what crossed the pipe.
+    DerenderError.__init__(error, fault.message, fault.param)
+    return error
 
 
 def _kinds(root: type[DerenderError]) -> list[type[DerenderError]]:

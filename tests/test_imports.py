@@ -14,7 +14,7 @@ LIGHT_CORE = {
     f"core.{name}"
     for name in ("bounds", "errors", "generate", "ids", "limits", "openai", "options", "wire")
 }
-CHILD_SIDE = {"shards.model", "shards.warm", "shards.loop"}
+CHILD_SIDE = {"shards.model", "shards.warm", "shards.loop", "shards.streams"}
 SHARED_SHARDS = {"shards.channel", "shards.entry", "shards.logs"}
 MAY_IMPORT_OUTSIDE = {
     "core": {"msgspec", "xxhash", "jinja2", "tokenizers"},

@@ -114,9 +114,12 @@ def test_from_warming_to_the_end(tmp_path: Path) -> None:
         with ThreadPoolExecutor(1) as caller:
             body = one_shot(LONG, model=None)
             answer = caller.submit(httpx.post, url + CHAT, json=body, timeout=30)
-            service_end = service.end(signal.SIGTERM)
-            assert answer.exception() or answer.result().status_code in (200, 503)
-        assert service_end == 0
+            assert service.end(signal.SIGTERM) == 0
+            # Answered, or not accepted any more; never cut off.
+            error = answer.exception()
+            assert isinstance(error, httpx.ConnectError | httpx.ReadError) or (
+                error is None and answer.result().status_code in (200, 503)
+            )
 
 
 def test_ctrl_c_while_warming_ends_everything(tmp_path: Path) -> None:
