@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import vllm
+from pydantic import ValidationError
 from vllm import AsyncEngineArgs, envs
 from vllm.config import ModelConfig, VllmConfig
 from vllm.parser import ParserManager
@@ -208,8 +209,14 @@ def _one_line(action: Callable[[], T], failure: str) -> T:
     try:
         return action()
     except Exception as error:
-        reason = " ".join(str(error).split())[:400] or type(error).__name__
-        raise StartupError(f"{failure}: {reason}") from error
+        raise StartupError(f"{failure}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        messages = [problem["msg"].removeprefix("Value error, ") for problem in error.errors()]
+        return " ".join("; ".join(messages).split())[:400]
+    return " ".join(str(error).split())[:400] or type(error).__name__
 
 
 def _completion_rules(raw: bytes) -> OutputRules:
