@@ -1,5 +1,6 @@
 """Fixtures shared by all rooms."""
 
+import signal
 from collections.abc import Iterator
 
 import httpx
@@ -16,6 +17,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with Service(log, *flags, "--max-body-bytes", "4M") as running:
         running.wait_until_serving()
         yield running
+        # Ctrl-C ends a serving service in time, in order and without orphans.
+        assert running.end(signal.SIGINT) == 0
 
 
 @pytest.fixture(scope="session")
