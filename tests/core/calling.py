@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from core.derenderer import Derenderer
 from core.options import ModelOptions
-from core.vllm_adapter import load_model
+from core.vllm_adapter import Model, Tokens, load_model
 from core.wire import Call, Kind, envelope_decoder, present
 from tests import models
 
@@ -55,9 +55,25 @@ def options(setup: Setup) -> ModelOptions:
 
 
 @cache
+def model(setup: Setup) -> Model:
+    """The model of a set-up, loaded once: that takes seconds."""
+    return load_model(options(setup), lambda _: None)
+
+
+@cache
 def derenderer(setup: Setup) -> Derenderer:
-    """The derenderer of a set-up, made once: loading takes seconds."""
-    return Derenderer(load_model(options(setup), lambda _: None))
+    """The derenderer of a set-up, made once."""
+    return Derenderer(model(setup))
+
+
+def tokens(name: str) -> Tokens:
+    """The vocabulary of a model."""
+    return model(Setup(name)).tokens
+
+
+def encode(name: str, text: str) -> list[int]:
+    """Token IDs of a text, special tokens in it included, none added."""
+    return list(tokens(name).tokenizer.encode(text, add_special_tokens=False))
 
 
 def call_of(body: bytes, endpoint: str) -> Call:
