@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _AT = re.compile(r"(.*?)(?: - at `(?:key in )?\$?([^`]*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
-_TYPE = re.compile(r"`(\w+)`")
+_TYPE = re.compile(r"`(\w+(?: \| \w+)*)`")
 _TYPES = {
     "int": "an integer",
     "float": "a number",
@@ -35,8 +35,9 @@ _TYPES = {
     "bool": "a boolean",
     "array": "a list",
     "object": "an object",
+    "null": "null",
 }
-_PLACEHOLDER = re.compile(r"token_id:(\d{1,10})")
+_PLACEHOLDER = re.compile(r"token_id:([0-9]{1,10})")
 
 chunk_decoder = msgspec.json.Decoder(GenerateChunk, strict=False)
 response_decoder = msgspec.json.Decoder(GenerateResponse, strict=False)
@@ -59,8 +60,10 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes, member: str) -> T:
         member: The member's name, the start of every path in a message.
 
     Raises:
-        BadRequest: The JSON is not of the type.
+        BadRequest: The member is missing, or its JSON is not of the type.
     """
+    if not raw:
+        raise BadRequest(f"`{member}` is required.", member)
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -73,12 +76,16 @@ def refusal(reason: str, member: str) -> BadRequest:
     """Turn a msgspec reason into one sentence that names the path of the field."""
     match = _AT.fullmatch(reason)
     text, path = match.groups() if match else (reason, None)
-    text = _TYPE.sub(lambda name: _TYPES.get(name[1], name[1]), text)
     param = member + (path or "")
     if missing := _MISSING.fullmatch(text):
         param = f"{param}.{missing[1]}".lstrip(".")
         return BadRequest(f"`{param}` is required.", param)
+    text = _TYPE.sub(_type_name, text)
     return BadRequest(f"`{param}`: {text[:1].lower()}{text[1:]}.", param or None)
+
+
+def _type_name(match: re.Match[str]) -> str:
+    return " or ".join(_TYPES.get(name, name) for name in match[1].split(" | "))
 
 
 def check_tokens_mode(part: GenerateResponse | GenerateChunk, path: str) -> None:

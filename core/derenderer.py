@@ -34,7 +34,7 @@ class Derenderer:
             streams: Keeps live streams between calls; None replays on every call.
         """
         self._server = Server(model)
-        self.streams = streams or NoStreams()
+        self.streams: Streams = streams or NoStreams()
 
     @property
     def names(self) -> tuple[str, ...]:

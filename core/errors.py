@@ -9,6 +9,7 @@
        +- ContextMissing     a shard must be sent a context again; never leaves the pool
        +- ShardUnavailable   no shard can take the work now
        +- ShardLostTwice     two shards ended while they worked on the call
+       +- TimedOut           the answer took longer than a request may
        +- Overloaded         the bounded queue of work is full
 
 Every class carries a stable `FaultCode`; `gateway.errors` alone turns a code into an HTTP status
@@ -30,6 +31,7 @@ class FaultCode(StrEnum):
     SHARD_UNAVAILABLE = "shard_unavailable"
     SHARD_LOST_TWICE = "shard_lost_twice"
     OVERLOADED = "overloaded"
+    TIMED_OUT = "timed_out"
 
 
 class DerenderError(Exception):
@@ -100,6 +102,12 @@ class ShardLostTwice(InternalFault):
     """Two shards ended while they worked on the call; it is not tried again."""
 
     code = FaultCode.SHARD_LOST_TWICE
+
+
+class TimedOut(InternalFault):
+    """The answer took longer than a request may."""
+
+    code = FaultCode.TIMED_OUT
 
 
 class Overloaded(InternalFault):

@@ -45,7 +45,8 @@ from core.wire import Call
 
 _CHECKPOINT = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{32})\.(\d{1,9})")
 
-Steps = Generator[None, None, bytes]
+Steps = Generator[bool, None, bytes]
+"""Yields False after each piece of work, True where it waits for another call."""
 
 
 class _Carried(NamedTuple):
@@ -131,7 +132,7 @@ class _Answer:
         digest = self._digest(openai.encoder.encode(state))
         live = self._streams.find(identity, context)
         while live is not None and live.busy:
-            yield
+            yield True
             live = self._streams.find(identity, context)
         if live is not None:
             if done := self._from_live(live, carried, digest):
@@ -298,7 +299,7 @@ class _Rebuilding:
 
     def run(
         self, live: LiveStream | None, context: StreamContext, identity: str
-    ) -> Generator[None, None, LiveStream]:
+    ) -> Generator[bool, None, LiveStream]:
         """Catch up, or start over, and replay what is missing."""
         tail = self._missing(live)
         if live is None or tail is None:
@@ -334,7 +335,7 @@ class _Rebuilding:
             decode(lens_decoder, self._carried.lens, "stream_state.output_chunk_lens"),
         )
 
-    def _replay(self, live: LiveStream, tail: Tail) -> Generator[None, None, None]:
+    def _replay(self, live: LiveStream, tail: Tail) -> Generator[bool, None, None]:
         """Take the missing chunks; what was taken stays valid if nobody waits any more."""
         live.busy = True
         self._streams.keep(live)
@@ -343,7 +344,7 @@ class _Rebuilding:
             for i, size in enumerate(tail.lens):
                 live.replay(tail.ids[start : start + size], self._finish if i == last else None)
                 start += size
-                yield
+                yield False
         except Exception as error:
             self._streams.drop(live)
             raise _cannot_replay() from error

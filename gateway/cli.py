@@ -65,6 +65,7 @@ def _service(settings: ServeSettings, listener: socket.socket) -> Service:
         served_model_names=settings.model.names,
         model=settings.model.model,
         max_body_bytes=settings.max_body_bytes,
+        request_timeout_s=settings.request_timeout_s,
         logs=settings.logs,
     )
     return Service(
@@ -72,6 +73,7 @@ def _service(settings: ServeSettings, listener: socket.socket) -> Service:
         shards=settings.shards,
         max_frame_bytes=settings.max_body_bytes + _FRAME_OVERHEAD_BYTES,
         logs=settings.logs,
+        table=settings.table,
         gateway_command=(sys.executable, "-m", "gateway.worker"),
         gateway_settings=msgspec.json.encode(gateway),
         preload=("argparse", "gateway.settings", "shards.supervisor"),

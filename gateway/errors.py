@@ -24,6 +24,7 @@ TABLE: dict[FaultCode, Row] = {
     FaultCode.CONTEXT_MISSING: Row(500, "InternalServerError"),
     FaultCode.SHARD_LOST_TWICE: Row(500, "InternalServerError", code="shard_lost_twice"),
     FaultCode.SHARD_UNAVAILABLE: Row(503, "ServiceUnavailableError", retry_after_s=2),
+    FaultCode.TIMED_OUT: Row(504, "GatewayTimeoutError"),
     FaultCode.OVERLOADED: Row(503, "ServiceUnavailableError", retry_after_s=1),
 }
 

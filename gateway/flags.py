@@ -6,7 +6,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.readers import read_length, read_level, read_object, read_switch, whole_number
+from gateway.readers import (
+    read_length,
+    read_level,
+    read_object,
+    read_switch,
+    seconds,
+    whole_number,
+)
 
 ENVIRONMENT_PREFIX = "DERENDER_"
 
@@ -179,6 +186,37 @@ FLAGS = (
         read=whole_number(1, 512),
         shown_default="cores - 1",
         help="processes that derender",
+    ),
+    Flag(
+        name="live-streams",
+        group=_PROCESS,
+        default=4096,
+        read=whole_number(0),
+        help="live streams a shard keeps between calls; 0 replays on every call",
+    ),
+    Flag(
+        name="live-tokens",
+        group=_PROCESS,
+        default=8_000_000,
+        read=whole_number(1),
+        shown_default="8m",
+        help="prompt and output tokens of a shard's live streams",
+    ),
+    Flag(
+        name="live-ttl",
+        group=_PROCESS,
+        default=300.0,
+        read=seconds,
+        metavar="SECONDS",
+        help="how long a live stream is kept without a call",
+    ),
+    Flag(
+        name="request-timeout",
+        group=_SERVER,
+        default=120.0,
+        read=seconds,
+        metavar="SECONDS",
+        help="longest time for one request, its body's arrival included; then 504",
     ),
     Flag(
         name="allow-untested-vllm",

@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.live_metrics import LiveCollector
+from shards.counters import TableCounters
 from shards.pool import Pool
 
 _DURATION_BUCKETS_S = (
@@ -60,6 +62,8 @@ class Metrics:
         """Register everything."""
         self._registry = CollectorRegistry()
         self._registry.register(_PoolCollector(pool))
+        self._live = LiveCollector()
+        self._registry.register(self._live)
         endpoint = ["endpoint", "mode"]
         self._requests = Counter(
             "derender_requests",
@@ -110,6 +114,11 @@ class Metrics:
         """Count one error answer."""
         self._refusals.labels(reason).inc()
 
-    def render(self) -> bytes:
-        """The whole in Prometheus' text format."""
+    def render(self, tables: dict[int, TableCounters]) -> bytes:
+        """The whole in Prometheus' text format.
+
+        Args:
+            tables: What each shard counted of its live streams.
+        """
+        self._live.tables = tables
         return generate_latest(self._registry)

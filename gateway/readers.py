@@ -24,6 +24,17 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
     return read
 
 
+def seconds(text: str) -> float:
+    """Read a time span in seconds; fractions are fine."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"must be a number of seconds, not {text!r}") from None
+    if not 0 < value < float("inf"):
+        raise ValueError(f"must be more than 0 seconds, not {text!r}")
+    return value
+
+
 def read_length(text: str) -> int | None:
     """Read a model length; `auto` and -1 mean the model's own."""
     if text.strip().lower() in ("auto", "-1"):

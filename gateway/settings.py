@@ -10,6 +10,7 @@ import msgspec
 
 from core.options import ModelOptions
 from gateway.flags import FLAGS, MODEL, Flag
+from shards.entry import TableLimits
 from shards.logs import LogSettings
 
 TESTED_VLLM = "0.33."
@@ -39,6 +40,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Reported as `root` of each served model."""
     max_body_bytes: int
     """Longest request body read."""
+    request_timeout_s: float = 120.0
+    """How long one request may take, its body's arrival included."""
     drain_timeout_s: float = 2.7
     """How long open requests may take once the server shuts down."""
     logs: LogSettings
@@ -52,6 +55,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     shards: int
     max_body_bytes: int
+    request_timeout_s: float
+    table: TableLimits
     logs: LogSettings
 
 
@@ -112,6 +117,12 @@ def _settings(model: str, values: dict[str, Any]) -> ServeSettings:
         port=values["port"],
         shards=values["shards"],
         max_body_bytes=values["max_body_bytes"],
+        request_timeout_s=values["request_timeout"],
+        table=TableLimits(
+            streams=values["live_streams"],
+            tokens=values["live_tokens"],
+            ttl_s=values["live_ttl"],
+        ),
         logs=LogSettings(level=values["log_level"], format=values["log_format"]),
     )
 

@@ -33,6 +33,17 @@ class GatewayOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The gateway's own settings, as its command line made them."""
 
 
+class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one shard's table."""
+
+    streams: int = 4096
+    """Live streams; 0 keeps none, so that every call replays."""
+    tokens: int = 8_000_000
+    """Prompt and output tokens of all live streams."""
+    ttl_s: float = 300.0
+    """How long a stream may go without a call."""
+
+
 class ShardSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What one shard needs to know."""
 
@@ -43,6 +54,10 @@ class ShardSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_frame_bytes: int
     """Longest call it reads."""
     logs: LogSettings
+    table: TableLimits = TableLimits()
+    """Bounds of its live streams."""
+    successor: bool = False
+    """It replaces a shard that ended."""
 
 
 def run_shard(spec: ShardSpec, supervisor: Connection) -> None:

@@ -15,9 +15,18 @@ from typing import Any, cast
 
 import msgspec
 
-from core.errors import BadRequest, DerenderError, InternalFault, ShardLostTwice, ShardUnavailable
-from core.wire import Fault, Ready, reply_decoder
+from core.errors import (
+    BadRequest,
+    DerenderError,
+    FaultCode,
+    InternalFault,
+    ShardLostTwice,
+    ShardUnavailable,
+)
+from core.wire import Call, Fault, Kind, Ready, call_encoder, reply_decoder
 from shards.channel import FrameReader, connect, header
+from shards.contexts import HeldContexts
+from shards.current import last_call
 
 _logger = logging.getLogger(__name__)
 
@@ -30,12 +39,13 @@ _COPIED_BYTES = 16 * 1024
 
 
 class _Pending:
-    """A call on its way: its message, kept to be sent again, and who waits for it."""
+    """A call on its way, kept whole to be sent again, and who waits for it."""
 
-    __slots__ = ("blames", "future", "message")
+    __slots__ = ("blames", "call", "future", "size")
 
-    def __init__(self, message: bytes, future: "asyncio.Future[bytes]") -> None:
-        self.message = message
+    def __init__(self, call: Call, size: int, future: "asyncio.Future[bytes]") -> None:
+        self.call = call
+        self.size = size
         self.future = future
         self.blames = 0
 
@@ -77,7 +87,7 @@ class Link:
     Attributes:
         shard: Index of the shard.
         pending: Calls without an answer, oldest first.
-        pending_bytes: Size of their messages.
+        pending_bytes: Size of those.
         ready: What the shard said of itself; None before its first connection.
         generations: Shard processes met so far.
         resent: Calls sent again to a successor.
@@ -96,6 +106,7 @@ class Link:
         self._authkey = authkey
         self._max_reply_bytes = max_reply_bytes
         self._transport: asyncio.Transport | None = None
+        self._held = HeldContexts()
 
     @property
     def connected(self) -> bool:
@@ -107,15 +118,24 @@ class Link:
         """Seconds since the shard was lost; 0 while it is connected or was never met."""
         return time.monotonic() - self._lost_at if self._lost_at else 0.0
 
-    def submit(self, call_id: int, message: bytes) -> "asyncio.Future[bytes]":
-        """Send a call, or keep it for the successor of a shard that has just ended."""
+    def submit(self, call: Call, size: int) -> "asyncio.Future[bytes]":
+        """Send a call of `size` bytes, or keep it for the successor of a shard that just ended."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        pending = _Pending(message, future)
-        self.pending[call_id] = pending
-        self.pending_bytes += len(pending.message)
-        if self._transport is not None:
-            _write(self._transport, pending.message)
+        self.pending[call.call_id] = _Pending(call, size, future)
+        self.pending_bytes += size
+        self._send(call)
         return future
+
+    def cancel(self, call_id: int) -> None:
+        """Nobody waits for a call any more: have the shard stop."""
+        pending = self._take(call_id)
+        if pending is not None:
+            pending.future.cancel()
+            self._send(_cancellation(call_id))
+
+    def _send(self, call: Call) -> None:
+        if self._transport is not None:
+            _write(self._transport, call_encoder.encode(self._held.lighten(call)))
 
     async def run(self, recovery_timeout_s: float) -> None:
         """Connect, serve, and connect again, until cancelled."""
@@ -125,7 +145,7 @@ class Link:
             self._transport = None
             self._lost_at = time.monotonic()
             _logger.warning("lost shard %d with %d calls in flight", self.shard, len(self.pending))
-            self._blame_oldest()
+            self._blame(self.ready.pid if self.ready else 0)
 
     def close(self) -> None:
         """Drop the connection; calls in flight are refused."""
@@ -171,12 +191,16 @@ class Link:
         if self.ready is None or self.ready.pid != ready.pid:
             self.generations += 1
         self.ready, self._transport, self._lost_at = ready, transport, None
+        self._held.clear()
         self.resent += len(self.pending)
         for pending in self.pending.values():
-            _write(transport, pending.message)
+            self._send(pending.call)
 
     def _on_reply(self, message: bytes) -> None:
         reply = reply_decoder.decode(message)
+        if reply.fault is not None and reply.fault.code is FaultCode.CONTEXT_MISSING:
+            self._send_whole(reply.call_id)
+            return
         pending = self._take(reply.call_id)
         if pending is None or pending.future.done():
             return
@@ -185,21 +209,35 @@ class Link:
         else:
             pending.future.set_exception(_error_of(reply.fault))
 
+    def _send_whole(self, call_id: int) -> None:
+        """Send a call again with the contexts the shard turned out to lack."""
+        pending = self.pending.get(call_id)
+        if pending is not None:
+            self._held.forget(pending.call)
+            self._send(pending.call)
+
     def _take(self, call_id: int) -> _Pending | None:
         pending = self.pending.pop(call_id, None)
         if pending is not None:
-            self.pending_bytes -= len(pending.message)
+            self.pending_bytes -= pending.size
         return pending
 
-    def _blame_oldest(self) -> None:
-        call_id = next(iter(self.pending), None)
+    def _blame(self, pid: int) -> None:
+        """Hold a shard's end against the call it worked on; the oldest where it left no word."""
+        call_id = last_call(self._address, pid)
+        if call_id not in self.pending:
+            call_id = next(iter(self.pending), None)
         if call_id is None:
             return
-        oldest = self.pending[call_id]
-        oldest.blames += 1
-        if oldest.blames >= _BLAMES_TO_GIVE_UP:
+        blamed = self.pending[call_id]
+        blamed.blames += 1
+        if blamed.blames >= _BLAMES_TO_GIVE_UP:
             self._take(call_id)
-            _fail(oldest, ShardLostTwice("two shards ended while they worked on this request"))
+            _fail(blamed, ShardLostTwice("two shards ended while they worked on this request"))
+
+
+def _cancellation(call_id: int) -> Call:
+    return Call(call_id, Kind.CANCEL, "", 0, "", b"", b"", b"", b"", b"")
 
 
 def _write(transport: asyncio.Transport, message: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A shard: one thread that reads calls, derenders, and answers.
+"""A shard: one thread that reads calls, has them worked on, and answers.
 
 Peers are gateway workers. One that stalls in the middle of a frame is dropped after
 `channel.PEER_TIMEOUT_S`; it connects again and repeats what was not answered.
@@ -10,6 +10,7 @@ import os
 import selectors
 import signal
 import socket
+import time
 from importlib.metadata import version
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
@@ -17,16 +18,17 @@ from multiprocessing.connection import Connection
 import msgspec
 from setproctitle import setproctitle
 
-from core.errors import DerenderError, FaultCode
-from core.wire import Call, Fault, Ready, Reply, call_decoder, reply_encoder
+from core.wire import Ready, Reply, call_decoder, reply_encoder
 from shards import warm
 from shards.channel import accept, listen
+from shards.current import CurrentCall
 from shards.entry import ShardSpec
 from shards.logs import configure
+from shards.work import Work
 
 _logger = logging.getLogger(__name__)
 
-_INTERNAL = Fault(FaultCode.INTERNAL, "internal error while derendering; see the shard's log")
+_EXPIRY_INTERVAL_S = 1.0
 
 
 def serve(spec: ShardSpec, supervisor: Connection) -> None:
@@ -63,6 +65,7 @@ def _ready(spec: ShardSpec) -> tuple[warm.Answerer | None, Ready]:
         return None, _cannot(spec, outcome.failure or "the model did not load")
     derenderer = outcome.derenderer
     derenderer.warm_up()
+    derenderer.keep_streams(spec.table, successor=spec.successor)
     return derenderer, Ready(
         shard=spec.shard,
         pid=os.getpid(),
@@ -92,6 +95,8 @@ class _Loop:
         self._supervisor = supervisor
         self._listener = listener
         self._derenderer = derenderer
+        self._work = Work(derenderer, self._reply, CurrentCall(spec.address).note)
+        self._expire_at = 0.0
         self._ready = reply_encoder.encode(ready)
         self._selector = selectors.DefaultSelector()
 
@@ -99,8 +104,9 @@ class _Loop:
         self._selector.register(self._supervisor, selectors.EVENT_READ)
         self._selector.register(self._listener, selectors.EVENT_READ)
         while True:
-            # Each peer that has something gets one call per round.
-            for key, _ in self._selector.select():
+            timeout_s = 0 if self._work.waiting else _EXPIRY_INTERVAL_S
+            # Each peer that has something gets one call per round, and one begun call its slice.
+            for key, _ in self._selector.select(timeout_s):
                 source = key.fileobj
                 if source is self._supervisor:
                     return
@@ -108,6 +114,9 @@ class _Loop:
                     self._welcome()
                 elif isinstance(source, Connection):
                     self._serve_one(source)
+            if self._work.waiting:
+                self._work.run_slice()
+            self._expire()
 
     def close(self) -> None:
         """Drop every peer."""
@@ -135,16 +144,16 @@ class _Loop:
             _logger.warning("dropping a peer: %s", error)
             self._drop(peer)
         else:
-            self._send(peer, reply_encoder.encode(self._answer(call)))
+            self._work.take(peer, call)
 
-    def _answer(self, call: Call) -> Reply:
-        try:
-            return Reply(call.call_id, body=self._derenderer.answer(call))
-        except DerenderError as error:
-            return Reply(call.call_id, fault=Fault.of(error))
-        except Exception:
-            _logger.exception("derendering failed", extra={"request_id": call.trace_id})
-            return Reply(call.call_id, fault=_INTERNAL)
+    def _reply(self, peer: Connection, reply: Reply) -> None:
+        self._send(peer, reply_encoder.encode(reply))
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRY_INTERVAL_S
+            self._derenderer.expire_streams()
 
     def _send(self, peer: Connection, message: bytes) -> None:
         try:
@@ -154,5 +163,8 @@ class _Loop:
             self._drop(peer)
 
     def _drop(self, peer: Connection) -> None:
+        if peer.closed:
+            return
         self._selector.unregister(peer)
+        self._work.forget(peer)
         peer.close()

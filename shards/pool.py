@@ -2,12 +2,16 @@
 
 import asyncio
 import itertools
+import os
 
 import msgspec
+import xxhash
 
 from core.errors import Overloaded, ShardUnavailable
 from core.ids import rendezvous
-from core.wire import Call, Ready, call_encoder
+from core.wire import Call, Kind, Ready
+from shards.contexts import name_contexts
+from shards.counters import TableCounters, counters_decoder
 from shards.link import Link
 
 _STAND_IN_AFTER_S = 1.0
@@ -52,7 +56,9 @@ class Pool:
             for shard, address in enumerate(settings.addresses)
         ]
         self._tasks: list[asyncio.Task[None]] = []
-        self._call_ids = itertools.count(1)
+        # Not from 1: a shard tells which call it died of by this number, over gateway restarts.
+        self._call_ids = itertools.count(int.from_bytes(os.urandom(5)) << 16)
+        self._seed = int.from_bytes(xxhash.xxh3_64_digest(settings.authkey))
 
     async def start(self) -> None:
         """Begin to connect; returns at once."""
@@ -101,13 +107,37 @@ class Pool:
         link = self._links[shard]
         if link.ready is None:
             raise ShardUnavailable(self._missing() or "the shards are warming up")
-        message = call_encoder.encode(call)
+        call = name_contexts(call, self._seed)
+        size = _size(call)
         if len(link.pending) >= self._settings.max_calls_in_flight:
             raise Overloaded(f"shard {shard} has {len(link.pending)} requests waiting")
         room = self._settings.max_bytes_in_flight - link.pending_bytes
-        if link.pending and len(message) > room:
+        if link.pending and size > room:
             raise Overloaded(f"shard {shard} has {link.pending_bytes} bytes of requests waiting")
-        return await link.submit(call.call_id, message)
+        try:
+            return await link.submit(call, size)
+        except asyncio.CancelledError:
+            link.cancel(call.call_id)
+            raise
+
+    async def counters(self, timeout_s: float = 1.0) -> dict[int, TableCounters]:
+        """Counters of the live streams of every shard that answers in time, by shard."""
+        asked = [(link.shard, self._ask(link)) for link in self._links if link.connected]
+        tasks = {asyncio.ensure_future(asking): shard for shard, asking in asked}
+        if not tasks:
+            return {}
+        done, late = await asyncio.wait(tasks, timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        return {tasks[task]: task.result() for task in done if task.exception() is None}
+
+    async def _ask(self, link: Link) -> TableCounters:
+        call = Call(self.new_call_id(), Kind.STATS, "", 0, "", b"", b"", b"", b"", b"")
+        try:
+            return counters_decoder.decode(await link.submit(call, 0))
+        except asyncio.CancelledError:
+            link.cancel(call.call_id)
+            raise
 
     def readiness(self) -> str | None:
         """Why the service does not serve fully; None when every shard serves."""
@@ -138,3 +168,9 @@ class Pool:
         state = "restarting" if missing[0].ready else "warming up"
         names = ", ".join(str(link.shard) for link in missing)
         return f"{len(missing)} of {len(self._links)} shards do not serve ({state}: {names})"
+
+
+def _size(call: Call) -> int:
+    """Bytes of a call's parts."""
+    parts = (call.generate, call.stream_state, call.prompt_token_ids, call.request)
+    return sum(map(len, parts))

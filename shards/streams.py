@@ -9,42 +9,18 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
-import msgspec
 import xxhash
 
 from core.context import StreamContext
 from core.live import LiveStream
 from core.streams import Cause, Outcome
+from shards.counters import TableCounters
+from shards.entry import TableLimits
 
 _REMEMBERED = 4
 """Streams remembered by name after they went, per stream the table may hold."""
 
 _Key = tuple[str, int]
-
-
-class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one shard's table."""
-
-    streams: int = 4096
-    """Live streams; 0 keeps none, so that every call replays."""
-    tokens: int = 8_000_000
-    """Prompt and output tokens of all live streams."""
-    ttl_s: float = 300.0
-    """How long a stream may go without a call."""
-
-
-class TableCounters(msgspec.Struct, kw_only=True):
-    """What happened in a table since its shard began."""
-
-    outcomes: dict[str, int] = {}
-    """Calls by how they found their stream."""
-    replays: dict[str, int] = {}
-    """Streams rebuilt, by cause."""
-    evictions: dict[str, int] = {}
-    """Streams let go, by cause: `streams`, `tokens` or `idle`."""
-    replayed_tokens: int = 0
-    streams: int = 0
-    tokens: int = 0
 
 
 class StreamTable:

@@ -22,7 +22,7 @@ from setproctitle import setproctitle
 from core.options import ModelOptions
 from shards.children import Backoff, Gateway, Shard, WarmParent
 from shards.ending import end
-from shards.entry import WARM_VARIABLE, GatewayOrder, ShardSpec, WarmOrder
+from shards.entry import WARM_VARIABLE, GatewayOrder, ShardSpec, TableLimits, WarmOrder
 from shards.logs import LogSettings, configure
 from shards.pool import PoolSettings
 from shards.signals import END_SIGNALS, SignalRecord
@@ -41,6 +41,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     max_frame_bytes: int
     logs: LogSettings
+    table: TableLimits
     gateway_command: tuple[str, ...]
     gateway_settings: bytes
     """JSON of the gateway's own settings, passed on unread."""
@@ -101,6 +102,7 @@ class Supervisor:
             authkey=self._authkey,
             max_frame_bytes=self._service.max_frame_bytes,
             logs=self._service.logs,
+            table=self._service.table,
         )
 
     def _prepare_environment(self) -> None:
@@ -159,7 +161,8 @@ class Supervisor:
             if slot.due_at is not None and slot.due_at <= now:
                 slot.due_at = None
                 slot.backoff.started()
-                self._warm_parent.request(slot.spec)
+                spec = msgspec.structs.replace(slot.spec, successor=self._started)
+                self._warm_parent.request(spec)
 
     def _time_to_next_start(self) -> float | None:
         dues = [self._gateway_due_at, *(slot.due_at for slot in self._slots)]

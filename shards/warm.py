@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +20,8 @@ from setproctitle import setproctitle
 
 from core.limits import Limits
 from core.wire import Call
-from shards.entry import WARM_VARIABLE, WarmOrder
+from shards.counters import TableCounters
+from shards.entry import WARM_VARIABLE, TableLimits, WarmOrder
 from shards.logs import configure
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Answerer(Protocol):
-    """What a shard answers with; `core.derenderer.Derenderer` is one.
+    """What a shard answers with; `shards.model.ShardModel` is one.
 
     Named here so that a shard can say why vLLM did not load without loading it.
     """
@@ -41,11 +43,20 @@ class Answerer(Protocol):
     def limits(self) -> Limits:
         """Bounds every call must keep."""
 
-    def answer(self, call: Call) -> bytes:
-        """The JSON of the response to a call."""
+    def begin(self, call: Call) -> bytes | Generator[bool, None, bytes]:
+        """The JSON of the response to a call, or the steps that lead to it."""
 
     def warm_up(self) -> None:
         """Answer a few calls of its own."""
+
+    def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
+        """Keep live streams between calls from here on."""
+
+    def expire_streams(self) -> None:
+        """Let go of streams that were idle too long."""
+
+    def counters(self) -> TableCounters:
+        """What happened to live streams so far."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

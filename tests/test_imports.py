@@ -14,12 +14,26 @@ LIGHT_CORE = {
     f"core.{name}"
     for name in ("bounds", "errors", "generate", "ids", "limits", "openai", "options", "wire")
 }
-CHILD_SIDE = {"shards.model", "shards.warm", "shards.loop", "shards.streams"}
-SHARED_SHARDS = {"shards.channel", "shards.entry", "shards.logs"}
+CHILD_SIDE = {"shards.model", "shards.warm", "shards.loop", "shards.streams", "shards.work"}
+SHARED_SHARDS = {
+    "shards.channel",
+    "shards.counters",
+    "shards.current",
+    "shards.entry",
+    "shards.logs",
+}
 MAY_IMPORT_OUTSIDE = {
     "core": {"msgspec", "xxhash", "jinja2", "tokenizers"},
     "shards": {"msgspec", "setproctitle", "xxhash"},
-    "gateway": {"litestar", "msgspec", "prometheus_client", "setproctitle", "uvicorn", "uvloop"},
+    "gateway": {
+        "httpx",
+        "litestar",
+        "msgspec",
+        "prometheus_client",
+        "setproctitle",
+        "uvicorn",
+        "uvloop",
+    },
 }
 ROOMS = ("core", "shards", "gateway", "loadtest")
 

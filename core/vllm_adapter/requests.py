@@ -17,6 +17,8 @@ from core.rules import OutputRules
 
 M = TypeVar("M", bound=BaseModel)
 
+_TYPE_NAMES = frozenset({"bool", "dict", "float", "int", "list", "none", "str"})
+
 
 def read_chat_request(raw: bytes) -> ChatCompletionRequest:
     """Validate the JSON of a `chat_request`.
@@ -127,7 +129,9 @@ def _validator_refusal(error: Exception, member: str) -> BadRequest:
 
 def _is_path(part: int | str) -> bool:
     """Whether a location part is a member or an index; unions add type names to locations."""
-    return isinstance(part, int) or (part.replace("_", "").islower() and part.isidentifier())
+    if isinstance(part, int):
+        return True
+    return part.replace("_", "").islower() and part.isidentifier() and part not in _TYPE_NAMES
 
 
 def _step(part: int | str) -> str:

@@ -4,6 +4,7 @@ These are plain ASGI handlers: the answer is the shard's bytes, so nothing is ga
 framework's request objects, dependency injection and serialization.
 """
 
+import asyncio
 import logging
 import os
 import time
@@ -15,11 +16,12 @@ from litestar import asgi
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
-from core.errors import BadRequest, DerenderError, InternalFault, UnknownModel
+from core.errors import BadRequest, DerenderError, InternalFault, TimedOut, UnknownModel
 from core.ids import stream_id
 from core.wire import Call, Envelope, Kind, carried_stream_id, chunk_identity, present
 from gateway import errors
 from gateway.body import ClientGone, check_content_type, open_envelope, read
+from gateway.disconnect import while_connected
 from gateway.services import Services
 
 _logger = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class _Exchange:
     async def answer(self, receive: Receive) -> tuple[int, errors.Headers, bytes]:
         """Status, extra headers and body."""
         try:
-            return 200, [], await self._derender(receive)
+            return 200, [], await self._in_time(receive)
         except DerenderError as error:
             self.services.metrics.refused(errors.reason(error))
             answer = errors.answer(error)
@@ -86,6 +88,15 @@ class _Exchange:
             self.services.metrics.refused("internal")
             return errors.answer(InternalFault("internal error; see the gateway's log"))
 
+    async def _in_time(self, receive: Receive) -> bytes:
+        """The answer, unless it takes too long or nobody waits for it any more."""
+        timeout_s = self.services.settings.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._derender(receive)
+        except TimeoutError:
+            raise TimedOut(f"the request took more than {timeout_s:g} s") from None
+
     async def _derender(self, receive: Receive) -> bytes:
         services = self.services
         check_content_type(self.headers)
@@ -94,7 +105,8 @@ class _Exchange:
         envelope = open_envelope(body)
         self.mode = "stream" if envelope.stream else "one_shot"
         call = self._call(envelope)
-        return await services.pool.call(self._shard(call), call)
+        answering = services.pool.call(self._shard(call), call)
+        return await while_connected(answering, receive)
 
     def _call(self, envelope: Envelope) -> Call:
         endpoint = self.endpoint
@@ -116,6 +128,7 @@ class _Exchange:
             prompt_token_ids=present(envelope.prompt_token_ids),
             request=present(getattr(envelope, endpoint.request_field)),
             trace_id=self.request_id,
+            checkpoints=envelope.checkpoints,
         )
 
     def _shard(self, call: Call) -> int:

@@ -49,9 +49,10 @@ def routes(services: Services) -> list[HTTPRouteHandler]:
     def version() -> Response[bytes]:
         return json_answer(versions)
 
-    @route("/metrics", http_method=_READ, sync_to_thread=False)
-    def metrics() -> Response[bytes]:
-        return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    @route("/metrics", http_method=_READ)
+    async def metrics() -> Response[bytes]:
+        counters = await services.pool.counters()
+        return Response(services.metrics.render(counters), media_type=CONTENT_TYPE_LATEST)
 
     return [health, ping, version, metrics]
 

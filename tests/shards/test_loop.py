@@ -1,27 +1,30 @@
 """The shard's loop in a thread, with a derenderer whose answers are scripted in the call."""
 
 import multiprocessing
+import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from core.errors import BadRequest, FaultCode
 from core.limits import Limits
-from core.wire import Call, Ready, Reply, call_encoder, reply_decoder
+from core.wire import Call, Kind, Ready, Reply, call_encoder, reply_decoder
 from shards import channel
 from shards.channel import FrameReader, connect, frame, listen
-from shards.entry import ShardSpec
+from shards.counters import TableCounters, counters_decoder
+from shards.current import last_call
+from shards.entry import ShardSpec, TableLimits
 from shards.logs import LogSettings
 from shards.loop import _Loop
 from tests.shards.scripted import call
 
 
 class ScriptedDerenderer:
-    """`refuse` refuses, `break` fails, anything else comes back."""
+    """`refuse` refuses, `break` fails, `slow:N` takes N steps, anything else comes back."""
 
     names = ("demo",)
     limits = Limits(max_model_len=64, vocab_size=64)
@@ -29,12 +32,36 @@ class ScriptedDerenderer:
     def warm_up(self) -> None:
         return None
 
-    def answer(self, order: Call) -> bytes:
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def begin(self, order: Call) -> bytes | Generator[bool, None, bytes]:
         if order.generate == b"refuse":
             raise BadRequest("no", "field")
         if order.generate == b"break":
             raise RuntimeError("a fault of ours")
-        return order.generate
+        word, _, number = order.generate.partition(b":")
+        return self._slow(int(number)) if word == b"slow" else order.generate
+
+    def _slow(self, steps: int) -> Generator[bool, None, bytes]:
+        try:
+            for _ in range(steps):
+                deadline = time.perf_counter() + 0.0005
+                while time.perf_counter() < deadline:
+                    pass
+                yield False
+        finally:
+            self.closed.set()
+        return b"slow"
+
+    def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
+        return None
+
+    def expire_streams(self) -> None:
+        return None
+
+    def counters(self) -> TableCounters:
+        return TableCounters(streams=7)
 
 
 class Peer:
@@ -61,7 +88,14 @@ class Peer:
 
 
 @pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def derenderer() -> ScriptedDerenderer:
+    return ScriptedDerenderer()
+
+
+@pytest.fixture
+def address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, derenderer: ScriptedDerenderer
+) -> Iterator[str]:
     monkeypatch.setattr(channel, "PEER_TIMEOUT_S", 0.2)
     path = str(tmp_path / "shard.sock")
     spec = ShardSpec(
@@ -69,7 +103,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     )
     ours, theirs = multiprocessing.Pipe()
     listener: socket.socket = listen(path)
-    loop = _Loop(spec, theirs, listener, ScriptedDerenderer(), Ready(shard=0, pid=1))
+    loop = _Loop(spec, theirs, listener, derenderer, Ready(shard=0, pid=1))
     thread = threading.Thread(target=loop.run)
     thread.start()
     yield path
@@ -138,3 +172,64 @@ def test_a_peer_that_does_not_read_is_dropped(address: str) -> None:
     assert good.ask(call(1, "fine")).body == b"fine"
     for peer in (deaf, good):
         peer.socket.close()
+
+
+def _send(peer: Peer, order: Call) -> None:
+    peer.socket.sendall(frame(call_encoder.encode(order)))
+
+
+def _control(number: int, kind: Kind) -> Call:
+    return Call(number, kind, "", 0, "", b"", b"", b"", b"", b"")
+
+
+def test_a_long_call_lets_others_pass(address: str) -> None:
+    slow, quick = Peer(address), Peer(address)
+    slow.read(), quick.read()
+    _send(slow, call(1, "slow:4000"))
+    for number in range(2, 12):
+        assert quick.ask(call(number, "quick")).body == b"quick"
+    slow.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        slow.socket.recv(1)
+    slow.socket.setblocking(True)
+    assert reply_decoder.decode(slow.read()) == Reply(1, body=b"slow")
+    for peer in (slow, quick):
+        peer.socket.close()
+
+
+def test_a_cancelled_call_stops_and_gets_no_reply(
+    address: str, derenderer: ScriptedDerenderer
+) -> None:
+    peer = Peer(address)
+    peer.read()
+    _send(peer, call(1, "slow:100000"))
+    _send(peer, _control(1, Kind.CANCEL))
+    assert derenderer.closed.wait(5)
+    assert peer.ask(call(2, "next")) == Reply(2, body=b"next")
+    peer.socket.close()
+
+
+def test_the_work_of_a_peer_that_leaves_stops(address: str, derenderer: ScriptedDerenderer) -> None:
+    peer = Peer(address)
+    peer.read()
+    _send(peer, call(1, "slow:100000"))
+    peer.socket.close()
+    assert derenderer.closed.wait(5)
+
+
+def test_counters_are_told(address: str) -> None:
+    peer = Peer(address)
+    peer.read()
+    assert counters_decoder.decode(peer.ask(_control(1, Kind.STATS)).body).streams == 7
+    peer.socket.close()
+
+
+def test_the_call_worked_on_is_on_record(address: str) -> None:
+    peer = Peer(address)
+    peer.read()
+    _send(peer, call(41, "slow:100000"))
+    deadline = time.monotonic() + 5
+    while last_call(address, os.getpid()) != 41:
+        assert time.monotonic() < deadline
+    assert last_call(address, os.getpid() + 1) is None
+    peer.socket.close()
