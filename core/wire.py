@@ -140,9 +140,11 @@ def carried_stream_id(stream_state: bytes) -> str | None:
     Malformed members are refused by the shard, with their path; here they only lose their affinity.
     """
     try:
-        return _state_identity.decode(stream_state).checkpoint if stream_state else None
+        carried = _state_identity.decode(stream_state).checkpoint if stream_state else None
     except msgspec.DecodeError:
         return None
+    # A checkpoint is the identity, a secret and a number, with dots between.
+    return carried.partition(".")[0] if carried else None
 
 
 def chunk_identity(generate_chunk: bytes) -> tuple[str | None, int]:

@@ -16,7 +16,7 @@ class _Answer(msgspec.Struct):
 
 class _IssuedState(msgspec.Struct):
     checkpoint: str | None = None
-    output_token_ids: Raw | None = None
+    output_token_ids: Raw = Raw(b"")
     role_sent: bool | None = None
 
 
@@ -104,7 +104,7 @@ class Turn:
         chunk: dict[str, Any] = msgspec.json.decode(parts.chunk)
         choice = self._choice
         choice.state = parts.stream_state.copy()
-        choice.is_checkpoint = issued.output_token_ids is None and issued.role_sent is None
+        choice.is_checkpoint = not bytes(issued.output_token_ids) and issued.role_sent is None
         choice.created = choice.created or chunk["created"]
         for sent, answered in zip(self._chunk["choices"], chunk["choices"], strict=True):
             choice.take(sent, answered)
