@@ -4,6 +4,7 @@ The gateway decodes the envelope only: large members stay `msgspec.Raw`, slices 
 shard decodes. Frames are msgpack arrays; new members are appended with a default.
 """
 
+import re
 from enum import StrEnum
 
 import msgspec
@@ -130,6 +131,8 @@ class _StateIdentity(msgspec.Struct):
     checkpoint: str | None = None
 
 
+_ISSUED_CHECKPOINT = re.compile(rb'"checkpoint":"([0-9a-f]{16})[".]')
+_NEAR_END = 256
 _chunk_identity = msgspec.json.Decoder(_ChunkIdentity, strict=False)
 _state_identity = msgspec.json.Decoder(_StateIdentity)
 
@@ -139,6 +142,9 @@ def carried_stream_id(stream_state: bytes) -> str | None:
 
     Malformed members are refused by the shard, with their path; here they only lose their affinity.
     """
+    # States we issue end with it, and may be long: look there before reading the whole.
+    if near_end := _ISSUED_CHECKPOINT.search(stream_state, max(0, len(stream_state) - _NEAR_END)):
+        return near_end[1].decode()
     try:
         carried = _state_identity.decode(stream_state).checkpoint if stream_state else None
     except msgspec.DecodeError:
