@@ -301,19 +301,18 @@ class _Rebuilding:
         self, live: LiveStream | None, context: StreamContext, identity: str
     ) -> Generator[bool, None, LiveStream]:
         """Catch up, or start over, and replay what is missing."""
-        tail = self._missing(live)
-        if live is None or tail is None:
-            tail = self._whole()
+        missing = self._missing(live)
+        tail = self._whole() if missing is None else missing
+        check_history(tail.ids, tail.lens, self._server.limits)
+        held = 0 if live is None or missing is None else len(live.history.ids)
+        _check_context(self._server, context.prompt_ids, held + len(tail.ids), self._chunk)
+        outcome, cause = Outcome.CATCH_UP, None
+        if live is None or missing is None:
             outcome = Outcome.REPLAY if tail.ids else Outcome.FIRST
             cause = self._cause(live, context, identity) if tail.ids else None
             if live is not None:
                 self._streams.drop(live)
             live = LiveStream(self._server, context, identity)
-        else:
-            outcome, cause = Outcome.CATCH_UP, None
-        check_history(tail.ids, tail.lens, self._server.limits)
-        history = len(live.history.ids) + len(tail.ids)
-        _check_context(self._server, context.prompt_ids, history, self._chunk)
         self._streams.count(outcome, cause, len(tail.ids))
         yield from self._replay(live, tail)
         return live

@@ -144,15 +144,19 @@ def takes_text_back(model: str, prompt: generation.Prompt, ids: list[int]) -> bo
     if model != "spm":
         return False
     seed = prompt.caller or prompt.engine or []
-    stream = decoders.DecodeStream(ids=seed, skip_special_tokens=False)
+    return any(not steps_through(model, seed, ids, skip) for skip in (False, True))
+
+
+def steps_through(model: str, seed: list[int], ids: list[int], skip: bool) -> bool:
+    stream = decoders.DecodeStream(ids=seed, skip_special_tokens=skip)
     backend = tokens(model).tokenizer.backend_tokenizer
     try:
         for token_id in ids:
             stream.step(backend, token_id)
     except Exception as error:  # noqa: BLE001 - the library raises no class of its own
         assert str(error).startswith("Invalid prefix")
-        return True
-    return False
+        return False
+    return True
 
 
 def response_of(choices: list[Json], prompt: generation.Prompt) -> Json:
