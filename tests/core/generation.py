@@ -230,7 +230,7 @@ class Prompt(NamedTuple):
 
     caller: list[int] | None
     engine: list[int] | None
-    count: int
+    length: int
 
 
 @st.composite

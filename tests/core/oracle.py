@@ -74,7 +74,7 @@ class Oracle:
         self._tokenizer = cached_tokenizer_from_config(model_config)
         self._derenderer = OnlineDerenderer(
             model_config,
-            _Renderer(self._tokenizer),  # type: ignore[arg-type]
+            _Renderer(self._tokenizer),
             request_logger=None,
             chat_template=None,
             chat_template_content_format="auto",
@@ -135,7 +135,8 @@ class Oracle:
     ) -> tuple[bool, bool]:
         if preserve_special:
             request = self._adjusted(request)
-        return _decode_params(tokenizer, request)
+        skip, spaces = _decode_params(tokenizer, request)
+        return bool(skip), bool(spaces)
 
     def _adjusted(self, request: ChatCompletionRequest) -> ChatCompletionRequest:
         """The request as the engine ran it: `OnlineRenderer.preprocess_chat` of vLLM 0.33."""

@@ -172,4 +172,5 @@ def cut_byte(model: str) -> int:
     if model == "spm":
         return 3 + 0xF0
     table = tokens(model).bytes_of(False)
-    return next(number for number in BYTES[model] if table[number] == b"\xf0")
+    numbers: list[int] = BYTES[model]
+    return next(number for number in numbers if table[number] == b"\xf0")

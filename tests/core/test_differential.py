@@ -36,18 +36,18 @@ COMPLETION = (QWEN_PLAIN, DEEPSEEK_PLAIN, SPM_PLAIN)
 REFUSED = "refused"
 
 
-def named(setups: tuple[Setup, ...]) -> Any:
+def by_setup(setups: tuple[Setup, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("setup", setups, ids=str)
 
 
-@named((*CHAT, *SPM))
+@by_setup((*CHAT, *SPM))
 @given(data=st.data())
 def test_chat(setup: Setup, data: st.DataObject) -> None:
     prompt = data.draw(generation.prompts(setup, required=False))
     choices = [data.draw(choice(setup, prompt, i)) for i in range(data.draw(st.integers(1, 3)))]
     body = {
         "generate_response": response_of(choices, prompt),
-        "prompt_tokens": prompt.count,
+        "prompt_tokens": prompt.length,
         "prompt_token_ids": prompt.caller,
     }
     if setup.tool_parser or setup.reasoning_parser or data.draw(st.booleans()):
@@ -63,7 +63,7 @@ def test_chat(setup: Setup, data: st.DataObject) -> None:
     check_same(setup, body, theirs, "chat", data.draw(st.booleans()))
 
 
-@named(COMPLETION)
+@by_setup(COMPLETION)
 @given(data=st.data())
 def test_completion(setup: Setup, data: st.DataObject) -> None:
     responses, counts, callers = [], [], []
@@ -71,7 +71,7 @@ def test_completion(setup: Setup, data: st.DataObject) -> None:
         prompt = data.draw(generation.prompts(setup, required=False))
         choices = [data.draw(choice(setup, prompt, i)) for i in range(data.draw(st.integers(1, 2)))]
         responses.append(response_of(choices, prompt))
-        counts.append(prompt.count)
+        counts.append(prompt.length)
         callers.append(prompt.caller)
     body = {
         "generate_responses": responses,
@@ -88,25 +88,25 @@ def test_completion(setup: Setup, data: st.DataObject) -> None:
     check_same(setup, body, theirs, "completion", data.draw(st.booleans()))
 
 
-@named((*CHAT, *SPM))
+@by_setup((*CHAT, *SPM))
 @given(data=st.data())
 def test_chat_stream(setup: Setup, data: st.DataObject) -> None:
     parses = bool(setup.tool_parser or setup.reasoning_parser)
     prompt = data.draw(generation.prompts(setup, required=parses))
     ended = data.draw(choice(setup, prompt, data.draw(st.integers(0, 2)), stop_strings=False))
-    shared: Json = {"prompt_tokens": prompt.count, "prompt_token_ids": prompt.caller}
+    shared: Json = {"prompt_tokens": prompt.length, "prompt_token_ids": prompt.caller}
     if parses or data.draw(st.booleans()):
         request = data.draw(generation.chat_requests([ended["token_ids"][-1]], True))
         shared["chat_request"] = request
     check_same_stream(setup, data, chunks_of(data, ended, prompt), shared, "chat")
 
 
-@named(COMPLETION)
+@by_setup(COMPLETION)
 @given(data=st.data())
 def test_completion_stream(setup: Setup, data: st.DataObject) -> None:
     prompt = data.draw(generation.prompts(setup, required=False))
     ended = data.draw(choice(setup, prompt, data.draw(st.integers(0, 2)), stop_strings=False))
-    shared: Json = {"prompt_tokens": prompt.count, "prompt_token_ids": prompt.caller}
+    shared: Json = {"prompt_tokens": prompt.length, "prompt_token_ids": prompt.caller}
     if data.draw(st.booleans()):
         request = data.draw(generation.completion_requests([ended["token_ids"][-1]], True))
         shared["completion_request"] = request
@@ -180,7 +180,9 @@ def chunks_of(data: st.DataObject, ended: Json, prompt: generation.Prompt) -> li
     if data.draw(st.booleans()):
         chunks.append(part_of(ended, len(ids), len(ids)))
     chunks[-1] |= {key: ended[key] for key in ("finish_reason", "stop_reason")}
-    answered = [{"request_id": "generate-tokens-r", "choices": [part]} for part in chunks]
+    answered: list[Json] = [
+        {"request_id": "generate-tokens-r", "choices": [part]} for part in chunks
+    ]
     answered[0]["prompt_token_ids"] = prompt.engine
     usage = {"prompt_tokens": 3, "completion_tokens": len(ids), "total_tokens": 3 + len(ids)}
     if data.draw(st.booleans()):

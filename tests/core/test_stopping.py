@@ -18,7 +18,7 @@ from tests.core.generation import Draw
 ENDS = EndTokens(9, frozenset({9, 8}))
 
 
-class Spelled(BaseIncrementalDetokenizer):
+class Spelled(BaseIncrementalDetokenizer):  # type: ignore[misc]
     """The engine's detokenizer over tokens whose texts are given."""
 
     def __init__(self, request: Any, pieces: list[str]) -> None:
