@@ -12,7 +12,7 @@ assert core.vllm_adapter.__all__
 # Loading a model falls into the first example, so single examples have no deadline.
 settings.register_profile(
     "short",
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
