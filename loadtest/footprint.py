@@ -1,0 +1,81 @@
+"""The group that looks at processes: memory, time to respawn a shard, time to the first answer."""
+
+import os
+import signal
+import time
+
+from loadtest.fleet import Server
+from loadtest.keepalive import KeepAlive
+from loadtest.measure import median, private_bytes, resident_bytes, titled
+from loadtest.plan import PROMPT_TOKENS, Plan
+from loadtest.processes import is_healthy
+from loadtest.report import Row, Table
+from loadtest.workload import CHAT_PATH, Context, Stream, Workload, sampled_body
+
+_MB = 1e6
+_KILLS = 5
+_RESPAWN_TIMEOUT_S = 30.0
+_POLL_S = 0.002
+_SHARD, _GATEWAY = "derender: shard", "derender: gateway"
+
+
+def process(plan: Plan) -> list[Row]:
+    """Memory and start of processes."""
+    table = plan.table("process")
+    with plan.fleet.reference() as theirs:
+        reference_s = theirs.start_s + _first_answer_s(plan.workload, theirs.url)
+        reference_mb = resident_bytes(theirs.process.pid) / _MB
+    with plan.fleet.ours(shards=2) as server:
+        ours_s = server.start_s + _first_answer_s(plan.workload, server.url)
+        table.faster("start to first answer", ([reference_s], [ours_s]))
+        _memory(plan, table, server, reference_mb)
+        _respawn(table, server)
+    return table.rows
+
+
+def _first_answer_s(workload: Workload, url: str) -> float:
+    context = Context(workload.prompt(PROMPT_TOKENS))
+    body = sampled_body(context, workload.output(8), 8)
+    with KeepAlive(url) as connection:
+        return connection.post(CHAT_PATH, body).seconds
+
+
+def _memory(plan: Plan, table: Table, server: Server, reference_mb: float) -> None:
+    session = server.process.pid
+    shards = [entry.pid for entry in titled(session, _SHARD)]
+    fresh = min(private_bytes(pid) for pid in shards) / _MB
+    table.figure("private memory of one more shard, fresh", "MB", fresh, at_most=40.0)
+    tokens = plan.length(1024)
+    context = Context(plan.workload.prompt(PROMPT_TOKENS))
+    with KeepAlive(server.url) as connection:
+        for _ in range(8):
+            Stream(context, plan.workload.output(tokens)).drive(connection, tokens)
+    used = max(private_bytes(pid) for pid in shards) / _MB
+    table.figure(f"the same after streams of {tokens:,} tokens", "MB", used, at_most=40.0)
+    gateways = [entry.pid for entry in titled(session, _GATEWAY)]
+    gateway_mb = sum(resident_bytes(pid) for pid in gateways) / _MB
+    table.compared("gateway, resident", "MB", reference_mb, gateway_mb, "reference's server")
+
+
+def _respawn(table: Table, server: Server) -> None:
+    """Kill a shard and wait until the service is healthy with another one in its place."""
+    times = [_respawn_once(server) for _ in range(_KILLS)]
+    table.figure("kill of a shard to serving again", "ms", median(times) * 1000, at_most=200.0)
+
+
+def _respawn_once(server: Server) -> float:
+    session = server.process.pid
+    before = {entry.pid for entry in titled(session, _SHARD)}
+    victim = min(before)
+    begun = time.perf_counter()
+    os.kill(victim, signal.SIGKILL)
+    deadline = time.monotonic() + _RESPAWN_TIMEOUT_S
+    while time.monotonic() < deadline:
+        now = {entry.pid for entry in titled(session, _SHARD)}
+        if now - before and len(now - {victim}) == len(before) and is_healthy(server.url):
+            elapsed = time.perf_counter() - begun
+            # Shards that die one after another at once are replaced with growing delay.
+            time.sleep(2.0)
+            return elapsed
+        time.sleep(_POLL_S)
+    raise TimeoutError(f"no shard replaced the killed one within {_RESPAWN_TIMEOUT_S:.0f} s")

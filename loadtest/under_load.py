@@ -1,0 +1,118 @@
+"""Groups that look at ours under load: many streams at once, and a replay beside live streams."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from loadtest.crowd import CrowdResult
+from loadtest.keepalive import Exchange, KeepAlive
+from loadtest.measure import percentile
+from loadtest.plan import PROMPT_TOKENS, Plan
+from loadtest.report import Row
+from loadtest.workload import CHAT_PATH, Context, Stream, sampled_body
+
+_CROWDS = (32, 128)
+_CROWD_CHUNKS = 12_800
+"""Chunks of one crowd, all streams together."""
+_REPLAYED_TOKENS = 100_000
+_LIVE_TOKENS = 256
+_LONGEST_REPLAY_S = 60.0
+
+
+def concurrent(plan: Plan) -> list[Row]:
+    """Parsed streams at once, from a client process of their own."""
+    table = plan.table("concurrent")
+    url = plan.fleet.pair().ours.url
+    for streams in _CROWDS:
+        for flags in ((), ("--checkpoints",)):
+            result = _crowd(plan, url, streams, flags)
+            named = f"{streams} streams, {'checkpoints' if flags else 'echo'}"
+            table.figure(f"{named}, throughput", "chunks/s", result.chunks_per_s)
+            table.figure(f"{named}, chunk p50", "ms", result.p50_s * 1000)
+            table.figure(f"{named}, chunk p99", "ms", result.p99_s * 1000)
+    return table.rows
+
+
+def _crowd(plan: Plan, url: str, streams: int, flags: tuple[str, ...]) -> CrowdResult:
+    tokens = max(8, plan.length(_CROWD_CHUNKS) // streams)
+    command = [sys.executable, "-m", "loadtest.crowd", url]
+    command += ["--model-dir", str(plan.fleet.model_dir), "--streams", str(streams)]
+    command += ["--tokens", str(tokens), *flags]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return msgspec.json.decode(done.stdout, type=CrowdResult)
+
+
+def isolation(plan: Plan) -> list[Row]:
+    """Live chunks on a shard, alone and while a long stream is replayed beside them."""
+    table = plan.table("isolation")
+    tokens = plan.length(_REPLAYED_TOKENS)
+    with plan.fleet.ours(shards=1) as server, KeepAlive(server.url) as connection:
+        live = _LiveChunks(plan, connection)
+        live.times(2.0)
+        idle = live.times(1.0 if plan.quick else 5.0)
+        replay = _Replay(plan, server.url, tokens)
+        beside = live.times(_LONGEST_REPLAY_S, until=replay.done)
+        idle += live.times(1.0 if plan.quick else 5.0)
+        replay.finish()
+    named = f"while {tokens:,} tokens are replayed"
+    table.times(f"live chunk p50 {named}", (idle, beside), "idle", statistic=_p50)
+    table.times(f"live chunk p99 {named}", (idle, beside), "idle", 2.0, statistic=_p99)
+    if replay.exchange is not None:
+        table.figure(f"the replay of {tokens:,} tokens itself", "s", replay.exchange.seconds)
+    return table.rows
+
+
+def _p50(samples: Sequence[float]) -> float:
+    return percentile(samples, 50)
+
+
+def _p99(samples: Sequence[float]) -> float:
+    return percentile(samples, 99)
+
+
+class _LiveChunks:
+    """Streams driven one after another, a chunk at a time."""
+
+    def __init__(self, plan: Plan, connection: KeepAlive) -> None:
+        self._context = Context(plan.workload.prompt(PROMPT_TOKENS))
+        self._output = plan.workload.output(_LIVE_TOKENS)
+        self._connection = connection
+
+    def times(self, seconds: float, until: threading.Event | None = None) -> list[float]:
+        """Times of chunks for so long, or until an event."""
+        deadline = time.monotonic() + seconds
+        times: list[float] = []
+        live = Stream(self._context, self._output)
+        while time.monotonic() < deadline and not (until is not None and until.is_set()):
+            if live.position == len(self._output):
+                live = Stream(self._context, self._output)
+            times.append(live.step(self._connection).seconds)
+        return times
+
+
+class _Replay:
+    """One call with a long history that the shard has not seen, made in a thread."""
+
+    def __init__(self, plan: Plan, url: str, tokens: int) -> None:
+        context = Context(plan.workload.prompt(PROMPT_TOKENS))
+        self._body = sampled_body(context, plan.workload.output(tokens), tokens)
+        self._connection = KeepAlive(url)
+        self.done = threading.Event()
+        self.exchange: Exchange | None = None
+        self._thread = threading.Thread(target=self._post)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait for the answer."""
+        self._thread.join()
+        self._connection.close()
+
+    def _post(self) -> None:
+        try:
+            self.exchange = self._connection.post(CHAT_PATH, self._body)
+        finally:
+            self.done.set()
