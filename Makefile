@@ -33,8 +33,9 @@ check: $(ENV_STAMP) ## Check format, lint and types.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(ENV_STAMP) ## Measure against the reference server.
-	$(BIN)/python -m loadtest.bench
+bench: $(ENV_STAMP) ## Measure against the reference server (ARGS="--only stream --rounds 50").
+	$(BIN)/python -m loadtest.bench $(ARGS) --model-dir \
+		"$${MODEL_DIR:-$$($(BIN)/python -c 'from tests.models import folder; print(folder("qwen"))')}"
 
 lock: $(UV_STAMP) ## Resolve requirements.txt anew from pyproject.toml.
 	$(UV) pip compile --quiet --upgrade --universal --generate-hashes --extra test --no-annotate \

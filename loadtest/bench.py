@@ -49,19 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         rounds=rounds,
         max_model_len=MAX_MODEL_LEN,
     )
+    rows: list[Row] = []
+    code = 0
     try:
-        rows = _run(args, rounds)
+        _run(args, rounds, rows)
     except (PostError, ServerStartError, OSError) as error:
         print(f"bench: failed: {error}", file=sys.stderr)
-        return 1
+        code = 1
     print(render(setting, rows))
     if args.json:
         args.json.write_bytes(encode(setting, rows))
-    return 0
+    return code
 
 
-def _run(args: argparse.Namespace, rounds: int) -> list[Row]:
-    rows: list[Row] = []
+def _run(args: argparse.Namespace, rounds: int, rows: list[Row]) -> None:
+    """Run the groups; rows measured before a failure are kept."""
     log_dir = args.log_dir or Path(tempfile.mkdtemp(prefix="derender-bench-"))
     print(f"bench: the servers log to {log_dir}", file=sys.stderr)
     with ExitStack() as stack:
@@ -73,7 +75,6 @@ def _run(args: argparse.Namespace, rounds: int) -> list[Row]:
             if not args.only or group.__name__ in args.only:
                 print(f"bench: {group.__name__}", file=sys.stderr, flush=True)
                 rows += group(plan)
-    return rows
 
 
 def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -31,6 +31,7 @@ _ORDINARY_IDS = range(300, 800)
 Json = dict[str, Any]
 
 
+@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def _add_options(parser: ArgumentParser, **_: Any) -> None:
     group = parser.add_argument_group("derender")
     group.add_argument("--served-model", default="", help="default: the server's first model")
@@ -46,9 +47,6 @@ def _add_options(parser: ArgumentParser, **_: Any) -> None:
     group.add_argument(
         "--checkpoints", action="store_true", default=False, help="ask for checkpoints (ours only)"
     )
-
-
-events.init_command_line_parser.add_listener(_add_options)
 
 
 class DerenderUser(FastHttpUser):
