@@ -9,6 +9,7 @@ from core.options import ModelOptions
 from core.vllm_adapter import Model, Tokens, load_model
 from core.wire import Call, Kind, envelope_decoder, present
 from tests import models
+from tests.serving import DEMO_MODEL
 
 Json = Any
 CREATED = 1_800_000_000
@@ -45,7 +46,7 @@ SPM_TOOLS = Setup("spm", "hermes", None)
 def options(setup: Setup) -> ModelOptions:
     """The options of a test server; it serves the model as `m`, as the recordings do."""
     return ModelOptions(
-        model=str(models.folder(setup.model)),
+        model=str(DEMO_MODEL if setup.model == "demo" else models.folder(setup.model)),
         served_model_names=("m",),
         max_model_len=MAX_MODEL_LEN,
         tool_call_parser=setup.tool_parser,

@@ -1,23 +1,5 @@
 """Settings of the tests of `core`."""
 
-import os
+import tests.profiles
 
-from hypothesis import HealthCheck, settings
-
-# Installs vLLM's CPU platform; test modules that import vllm themselves are loaded after this.
-import core.vllm_adapter
-
-assert core.vllm_adapter.__all__
-
-# Loading a model falls into the first example, so single examples have no deadline.
-settings.register_profile(
-    "short",
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.register_profile(
-    "long", settings.get_profile("short"), max_examples=600, derandomize=False
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
+assert tests.profiles.settings

@@ -50,8 +50,14 @@ SPECIAL = {
         "<｜tool▁calls▁begin｜>",
     ),
     "spm": ("</s>", "<s>", "<unk>"),
+    "demo": ("<|im_end|>", "<|endoftext|>", "<|im_start|>"),
 }
-END = {"qwen": "<|im_end|>", "deepseek": "<｜end▁of▁sentence｜>", "spm": "</s>"}
+END = {
+    "demo": "<|im_end|>",
+    "qwen": "<|im_end|>",
+    "deepseek": "<｜end▁of▁sentence｜>",
+    "spm": "</s>",
+}
 PROMPTS = (
     "hello",
     "<|im_start|>assistant\n<think>\n",

@@ -32,7 +32,7 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from core.ids import stream_id
 from tests.core.calling import Json, Setup, options
 
-_EXTRA_STATE = ("checkpoint", "stop_window")
+_EXTRA_STATE = ("checkpoint", "created", "finished", "stop_window")
 _RANDOM_CALL_ID = re.compile(r"chatcmpl-tool-[0-9a-f]+|[0-9a-f]{16}|[0-9a-f]{32}")
 
 
