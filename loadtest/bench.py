@@ -7,11 +7,13 @@ Run with `python -m loadtest.bench [--only NAME ...] [--rounds N] [--quick] [--m
 import argparse
 import os
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 
 from loadtest.against_reference import oneshot, plain, stream
 from loadtest.fleet import Fleet
@@ -29,7 +31,7 @@ Group = Callable[[Plan], list[Row]]
 
 GROUPS: tuple[Group, ...] = (
     *(oneshot, plain, stream, bare, growth, prompt, checkpoint),
-    *(concurrent, isolation, replicas, process),
+    *(concurrent, replicas, process, isolation),
 )
 MAX_MODEL_LEN = 200_000
 ROUNDS = 200
@@ -37,8 +39,9 @@ QUICK_ROUNDS = 24
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the groups asked for; 1 where a server or a call failed."""
+    """Run the groups asked for; 1 where a server or a call failed, 130 where it was ended."""
     args = _parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
     # Both servers take a length beyond the model's, for prompts of 100,000 tokens.
     os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
@@ -56,10 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (PostError, ServerStartError, OSError) as error:
         print(f"bench: failed: {error}", file=sys.stderr)
         code = 1
+    except KeyboardInterrupt:
+        code = 130
     print(render(setting, rows))
     if args.json:
         args.json.write_bytes(encode(setting, rows))
     return code
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """End as on Ctrl-C, so that no server is left running."""
+    raise KeyboardInterrupt
 
 
 def _run(args: argparse.Namespace, rounds: int, rows: list[Row]) -> None:

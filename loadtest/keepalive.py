@@ -6,6 +6,7 @@ microseconds, the same for every server.
 
 import socket
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -95,6 +96,12 @@ class KeepAlive:
         self._used_at = time.monotonic()
         check_status(head, answer)
         return Exchange(seconds, len(body), answer)
+
+    def abort(self) -> None:
+        """End a call that another thread waits for; the server sees its client go."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection."""
