@@ -44,7 +44,7 @@ class LiveStream:
         history: Every token taken, by chunk.
         state: The small members of the state last issued.
         last: The last answer, None before the first.
-        steps: Calls that moved the stream; the number of its checkpoint.
+        steps: Calls and replayed chunks that moved the stream; the number of its checkpoint.
         secret: Makes its checkpoints unguessable; empty until one is asked for.
         finished: The engine ended the choice.
         busy: A call is replaying into it.
@@ -119,6 +119,8 @@ class LiveStream:
     def replay(self, ids: Sequence[int], finish: Finish | None) -> None:
         """Take one chunk of a carried history; only the last one may have ended the choice."""
         self.last = None
+        # Checkpoints issued before name another position.
+        self.steps += 1
         if finish is None:
             self.advance(ids, None)
         else:
