@@ -197,7 +197,7 @@ class _Answer:
         return b'{"chunk":%b,"stream_state":%b}' % (chunk, self._write_state(live, state))
 
     def _write_state(self, live: LiveStream, state: ParsedState) -> bytes:
-        if self._small:
+        if self._small and live.identity:
             live.secret = live.secret or self._streams.new_secret()
             self._streams.keep(live)
         if self._small and live.secret:
@@ -321,7 +321,15 @@ class _Rebuilding:
         """What a live stream lacks; None where it cannot be continued."""
         if live is None or live.finished:
             return None
-        tail = live.history.tail_of(self._carried.ids, self._carried.lens)
+        try:
+            tail = live.history.tail_of(self._carried.ids, self._carried.lens)
+            if tail is not None:
+                check_history(tail.ids, tail.lens, self._server.limits)
+        except BadRequest:
+            # Refused below by its place in the whole, so that the answer is the replayed one.
+            return None
+        if tail and len(live.history.ids) + len(tail.ids) > self._server.limits.max_model_len:
+            return None
         # The end belongs to the last chunk, so a stream that took it without cannot be mended.
         return None if self._finish and not (tail and tail.lens) else tail
 
