@@ -1,5 +1,3 @@
 """Settings of the tests of `core`."""
 
-import tests.profiles
-
-assert tests.profiles.settings
+import tests.profiles  # noqa: F401 - loads the profile
