@@ -43,7 +43,7 @@ def draw(setup: Setup, rng: random.Random, name: str) -> list[Stream]:
     for index in range(count):
         ids = _ids(setup.model, rng)
         chunks = _chunks(setup, rng, ids, index, shown=bool(request.get("logprobs")))
-        events = [{"request_id": name, "choices": [part]} for part in chunks]
+        events: list[Json] = [{"request_id": name, "choices": [part]} for part in chunks]
         if rng.random() < 0.2:
             events[0]["prompt_token_ids"] = prompt
         if rng.random() < 0.5:
