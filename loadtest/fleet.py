@@ -68,6 +68,10 @@ class Fleet:
             self._pairs[parsers] = Pair(*sides)
         return self._pairs[parsers]
 
+    def log(self) -> str:
+        """What our services logged so far."""
+        return (self._log_dir / "ours.log").read_text(encoding="utf-8")
+
     @contextmanager
     def reference(self, flags: Sequence[str] = PARSERS) -> Iterator[Server]:
         """Run the reference for the block."""
