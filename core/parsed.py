@@ -1,30 +1,23 @@
 """Streamed chat with a parser: find the live stream, or rebuild it, and take one chunk.
 
-Whether a stream was found, caught up or rebuilt never shows in the answer. Rebuilding yields after
-every chunk, so that whoever runs it can serve others in between.
+Whether a stream was found, caught up or rebuilt never shows in the answer.
 """
 
 import re
 from collections.abc import Generator
-from typing import NamedTuple
 
 import xxhash
 
 from core import openai
 from core.bounds import (
     check_chunk,
-    check_context,
-    check_history,
     check_window,
     chunk_decoder,
     decode,
-    ids_decoder,
-    lens_decoder,
     parsed_state_decoder,
 )
 from core.chat_answers import chat_chunk, chat_logprobs, send_role, weight_versions
-from core.context import StreamContext
-from core.errors import BadRequest, UnknownCheckpoint
+from core.errors import UnknownCheckpoint
 from core.generate import (
     NO_TOKENS,
     CheckpointState,
@@ -33,13 +26,13 @@ from core.generate import (
     ParsedState,
     StreamChoice,
 )
-from core.history import Tail, canonical
 from core.ids import tool_call_id
 from core.live import LastAnswer, LiveStep, LiveStream
 from core.logprobs import context_tail
 from core.plain import identify, returned_prompt_ids
+from core.rebuilding import Carried, Rebuilding, cannot_replay, check_room
 from core.server import Server
-from core.streams import Cause, Outcome, Streams
+from core.streams import Outcome, Streams
 from core.usage import chunk_usage
 from core.wire import Call
 
@@ -47,24 +40,6 @@ _CHECKPOINT = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{32})\.(\d{1,9})")
 
 Steps = Generator[bool, None, bytes]
 """Yields False after each piece of work, True where it waits for another call."""
-
-
-class _Carried(NamedTuple):
-    """A call's state, its history as JSON beside the small members."""
-
-    state: ParsedState
-    ids: bytes
-    lens: bytes
-
-    def canonical(self) -> "_Carried":
-        """The same with its history as we write it."""
-        ids = canonical(self.ids, "stream_state.output_token_ids")
-        return _Carried(self.state, ids, canonical(self.lens, "stream_state.output_chunk_lens"))
-
-    def finish(self, chunk: GenerateChunk) -> Finish | None:
-        """How the choice ended, where a call brings nothing more for it."""
-        finished = self.state.finished
-        return finished if isinstance(finished, Finish) and not chunk.choices else None
 
 
 def derender_parsed(server: Server, call: Call, streams: Streams) -> Steps:
@@ -125,7 +100,7 @@ class _Answer:
 
     def from_state(self, state: ParsedState) -> Steps:
         """Answer a call that carries its whole state."""
-        carried = _Carried(state, bytes(state.output_token_ids), bytes(state.output_chunk_lens))
+        carried = Carried(state, bytes(state.output_token_ids), bytes(state.output_chunk_lens))
         state.output_token_ids = state.output_chunk_lens = NO_TOKENS
         context = self._server.contexts.resolve(self._call)
         identity = identify(state, self._chunk, self._call)
@@ -140,11 +115,11 @@ class _Answer:
             carried = carried.canonical()
             if done := self._from_live(live, carried, digest):
                 return done
-        rebuilding = _Rebuilding(self._server, self._streams, self._chunk, carried.canonical())
+        rebuilding = Rebuilding(self._server, self._streams, self._chunk, carried.canonical())
         live = yield from rebuilding.run(live, context, identity)
         return self._advance(live, state, digest)
 
-    def _from_live(self, live: LiveStream, carried: _Carried, digest: bytes) -> bytes | None:
+    def _from_live(self, live: LiveStream, carried: Carried, digest: bytes) -> bytes | None:
         """The answer where the live stream is where the carried state is, or one call further."""
         if self._is_repeated(live, carried, digest) and live.last is not None:
             return self._repeat(live, live.last)
@@ -154,7 +129,7 @@ class _Answer:
         self._streams.count(Outcome.HIT)
         return self._advance(live, carried.state, digest)
 
-    def _is_repeated(self, live: LiveStream, carried: _Carried, digest: bytes) -> bool:
+    def _is_repeated(self, live: LiveStream, carried: Carried, digest: bytes) -> bool:
         last = live.last
         return (
             last is not None
@@ -162,14 +137,14 @@ class _Answer:
             and live.history.equals(carried.ids, carried.lens, last.before)
         )
 
-    def _continues(self, live: LiveStream, carried: _Carried) -> bool:
+    def _continues(self, live: LiveStream, carried: Carried) -> bool:
         """Whether the carried state is the one the live stream last issued."""
         if live.finished != (carried.finish(self._chunk) is not None):
             return False
         return live.history.equals(carried.ids, carried.lens)
 
     def _check_context(self, live: LiveStream, history: int) -> None:
-        _check_context(self._server, live.context.prompt_ids, history, self._chunk)
+        check_room(self._server, live.context.prompt_ids, history, self._chunk)
 
     def _advance(self, live: LiveStream, state: ParsedState, digest: bytes) -> bytes:
         """Take the chunk and write the answer; a parser that fails takes its stream with it."""
@@ -179,7 +154,7 @@ class _Answer:
             written = self._write_chunk(live, state)
         except Exception as error:
             self._streams.drop(live)
-            raise _cannot_replay() from error
+            raise cannot_replay() from error
         if self._chunk.choices or live.last is None:
             live.state = state
         if self._chunk.choices:
@@ -285,95 +260,9 @@ class _Answer:
         return xxhash.xxh3_128_digest(b"\0".join(parts))
 
 
-class _Rebuilding:
-    """Brings a live stream to where the carried history ends."""
-
-    def __init__(
-        self, server: Server, streams: Streams, chunk: GenerateChunk, carried: _Carried
-    ) -> None:
-        self._server = server
-        self._streams = streams
-        self._chunk = chunk
-        self._carried = carried
-        self._finish = carried.finish(chunk)
-
-    def run(
-        self, live: LiveStream | None, context: StreamContext, identity: str
-    ) -> Generator[bool, None, LiveStream]:
-        """Catch up, or start over, and replay what is missing."""
-        missing = self._missing(live)
-        tail = self._whole() if missing is None else missing
-        check_history(tail.ids, tail.lens, self._server.limits)
-        held = 0 if live is None or missing is None else len(live.history.ids)
-        _check_context(self._server, context.prompt_ids, held + len(tail.ids), self._chunk)
-        outcome, cause = Outcome.CATCH_UP, None
-        if live is None or missing is None:
-            outcome = Outcome.REPLAY if tail.ids else Outcome.FIRST
-            cause = self._cause(live, context, identity) if tail.ids else None
-            if live is not None:
-                self._streams.drop(live)
-            live = LiveStream(self._server, context, identity)
-        self._streams.count(outcome, cause, len(tail.ids))
-        yield from self._replay(live, tail)
-        return live
-
-    def _missing(self, live: LiveStream | None) -> Tail | None:
-        """What a live stream lacks; None where it cannot be continued."""
-        if live is None or live.finished:
-            return None
-        try:
-            tail = live.history.tail_of(self._carried.ids, self._carried.lens)
-            if tail is not None:
-                check_history(tail.ids, tail.lens, self._server.limits)
-        except BadRequest:
-            # Refused below by its place in the whole, so that the answer is the replayed one.
-            return None
-        if tail and len(live.history.ids) + len(tail.ids) > self._server.limits.max_model_len:
-            return None
-        # The end belongs to the last chunk, so a stream that took it without cannot be mended.
-        return None if self._finish and not (tail and tail.lens) else tail
-
-    def _cause(self, live: LiveStream | None, context: StreamContext, identity: str) -> Cause:
-        return Cause.BRANCHED if live else self._streams.cause(identity, context)
-
-    def _whole(self) -> Tail:
-        return Tail(
-            decode(ids_decoder, self._carried.ids, "stream_state.output_token_ids"),
-            decode(lens_decoder, self._carried.lens, "stream_state.output_chunk_lens"),
-        )
-
-    def _replay(self, live: LiveStream, tail: Tail) -> Generator[bool, None, None]:
-        """Take the missing chunks; what was taken stays valid if nobody waits any more."""
-        live.busy = True
-        self._streams.keep(live)
-        start, last = 0, len(tail.lens) - 1
-        try:
-            for i, size in enumerate(tail.lens):
-                live.replay(tail.ids[start : start + size], self._finish if i == last else None)
-                start += size
-                yield False
-        except Exception as error:
-            self._streams.drop(live)
-            raise _cannot_replay() from error
-        finally:
-            live.busy = False
-
-
-def _check_context(
-    server: Server, prompt_ids: list[int], history: int, chunk: GenerateChunk
-) -> None:
-    delta = sum(len(choice.token_ids or ()) for choice in chunk.choices)
-    check_context(len(prompt_ids), history, delta, server.limits)
-
-
 def _unknown_checkpoint() -> UnknownCheckpoint:
     return UnknownCheckpoint(
         "`stream_state.checkpoint` is not known here: send the full state, with chat_request and"
         " prompt_token_ids.",
         "stream_state.checkpoint",
     )
-
-
-def _cannot_replay() -> BadRequest:
-    # Parsers replay what the caller carries; what they choke on is in the state or the chunk.
-    return BadRequest("`stream_state` cannot be replayed: the parser failed on it.", "stream_state")
