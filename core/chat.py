@@ -115,7 +115,7 @@ class _ChatAnswer:
         if context is None or not self._server.model.parses:
             reason = choice.finish_reason or "stop"
             return openai.Message(content=text, reasoning=None), reason
-        parsed = _parse(context, text, ids, self._parser_prompt())
+        parsed = self._parse(context, text, ids)
         self._reasoning_tokens += parsed.reasoning_tokens
         message = openai.Message(content=parsed.content, reasoning=parsed.reasoning)
         stream = stream_id(self._id, choice.index)
@@ -131,16 +131,18 @@ class _ChatAnswer:
             ]
         return message, context.finish_reason(choice.finish_reason, bool(parsed.calls))
 
+    def _parse(self, context: ChatContext, text: str, ids: list[int]) -> ParsedMessage:
+        try:
+            return context.parse(
+                text,
+                ids,
+                self._parser_prompt(),
+                count_reasoning=self._server.model.counts_reasoning,
+            )
+        except ValueError as error:
+            raise BadRequest(f"The output cannot be parsed: {error}", "chat_request") from error
+
     def _parser_prompt(self) -> Sequence[int] | None:
         """The engine's prompt IDs, which are whole, else the caller's."""
         engine = self._response.prompt_token_ids
         return engine if engine is not None else self._prompt_ids
-
-
-def _parse(
-    context: ChatContext, text: str, ids: list[int], prompt_ids: Sequence[int] | None
-) -> ParsedMessage:
-    try:
-        return context.parse(text, ids, prompt_ids)
-    except ValueError as error:
-        raise BadRequest(f"The output cannot be parsed: {error}", "chat_request") from error

@@ -153,6 +153,8 @@ class Finish(msgspec.Struct, kw_only=True):
 
     finish_reason: str | None = None
     stop_reason: Integer | str | None = None
+    apart: bool = False
+    """The end came in a chunk without tokens, so the last token was text before it."""
 
 
 class ParsedState(msgspec.Struct, kw_only=True):

@@ -46,7 +46,7 @@ class LiveStream:
         last: The last answer, None before the first.
         steps: Calls and replayed chunks that moved the stream; the number of its checkpoint.
         secret: Makes its checkpoints unguessable; empty until one is asked for.
-        finished: The engine ended the choice.
+        finish: How the engine ended the choice, None while it runs.
         busy: A call is replaying into it.
     """
 
@@ -60,7 +60,7 @@ class LiveStream:
         self.last: LastAnswer | None = None
         self.steps = 0
         self.secret = ""
-        self.finished = False
+        self.finish: Finish | None = None
         self.busy = False
         self._ends = server.model.ends
         self._parser = context.chat.open_stream()
@@ -100,7 +100,10 @@ class LiveStream:
             stop_reason: The engine's.
         """
         self.history.append(ids)
-        self.finished = self.finished or finish_reason is not None
+        if finish_reason is not None:
+            self.finish = Finish(
+                finish_reason=finish_reason, stop_reason=stop_reason, apart=not ids
+            )
         if self._matcher is not None and self._matcher.stopped:
             return LiveStep(Delta(), None, None)
         text_ids, stop_reason = split_stop_token(

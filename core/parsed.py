@@ -21,7 +21,6 @@ from core.errors import UnknownCheckpoint
 from core.generate import (
     NO_TOKENS,
     CheckpointState,
-    Finish,
     GenerateChunk,
     ParsedState,
     StreamChoice,
@@ -92,7 +91,7 @@ class _Answer:
         last = live.last
         if int(step) == live.steps - 1 and last is not None and last.call == digest:
             return self._repeat(live, last)
-        if int(step) != live.steps or (live.finished and self._chunk.choices):
+        if int(step) != live.steps or (live.finish and self._chunk.choices):
             raise _unknown_checkpoint()
         self._check_context(live, len(live.history.ids))
         self._streams.count(Outcome.HIT)
@@ -139,7 +138,7 @@ class _Answer:
 
     def _continues(self, live: LiveStream, carried: Carried) -> bool:
         """Whether the carried state is the one the live stream last issued."""
-        if live.finished != (carried.finish(self._chunk) is not None):
+        if live.finish != carried.finish(self._chunk):
             return False
         return live.history.equals(carried.ids, carried.lens)
 
@@ -232,9 +231,7 @@ class _Answer:
         )
         state.tools_streamed = live.tools_streamed
         if choice.finish_reason is not None:
-            state.finished = Finish(
-                finish_reason=choice.finish_reason, stop_reason=choice.stop_reason
-            )
+            state.finished = live.finish
         known = state.last_tool_call_ids
         for call in step.delta.tool_calls or ():
             if call.id is None:

@@ -85,7 +85,7 @@ class Rebuilding:
 
     def _missing(self, live: LiveStream | None) -> Tail | None:
         """What a live stream lacks; None where it cannot be continued."""
-        if live is None or live.finished:
+        if live is None or live.finish:
             return None
         try:
             tail = live.history.tail_of(self._carried.ids, self._carried.lens)
@@ -97,7 +97,12 @@ class Rebuilding:
         if tail and len(live.history.ids) + len(tail.ids) > self._server.limits.max_model_len:
             return None
         # The end belongs to the last chunk, so a stream that took it without cannot be mended.
-        return None if self._finish and not (tail and tail.lens) else tail
+        return None if self._joined and not (tail and tail.lens) else tail
+
+    @property
+    def _joined(self) -> Finish | None:
+        """The end, where it came with the last tokens."""
+        return self._finish if self._finish and not self._finish.apart else None
 
     def _cause(self, live: LiveStream | None, context: StreamContext, identity: str) -> Cause:
         return Cause.BRANCHED if live else self._streams.cause(identity, context)
@@ -115,9 +120,11 @@ class Rebuilding:
         start, last = 0, len(tail.lens) - 1
         try:
             for i, size in enumerate(tail.lens):
-                live.replay(tail.ids[start : start + size], self._finish if i == last else None)
+                live.replay(tail.ids[start : start + size], self._joined if i == last else None)
                 start += size
                 yield False
+            if self._finish and self._finish.apart:
+                live.replay((), self._finish)
         except Exception as error:
             self._streams.drop(live)
             raise cannot_replay() from error

@@ -9,6 +9,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.chat_completion.stream_processor import ChatStreamProcessor
 from vllm.entrypoints.serve.utils.tool_calls_utils import resolve_finish_reason
 from vllm.parser import Parser
+from vllm.parser.abstract_parser import DelegatingParser
 
 from core.openai import Delta, Function, ToolCallDelta
 from core.rules import OutputRules
@@ -94,6 +95,7 @@ class ChatContext:
         """
         self._config = config
         self._request = read_chat_request(raw)
+        self._counter: Parser | None = None
         self._template_kwargs = self._resolve_template_kwargs()
         parsed = config.parser_cls is not None
         self.rules: OutputRules = chat_rules(
@@ -103,7 +105,12 @@ class ChatContext:
         )
 
     def parse(
-        self, text: str, ids: Sequence[int], prompt_ids: Sequence[int] | None
+        self,
+        text: str,
+        ids: Sequence[int],
+        prompt_ids: Sequence[int] | None,
+        *,
+        count_reasoning: bool,
     ) -> ParsedMessage:
         """Split a complete output.
 
@@ -111,6 +118,7 @@ class ChatContext:
             text: What the output decodes to.
             ids: All its tokens.
             prompt_ids: The prompt, as far as it is known.
+            count_reasoning: Count the reasoning tokens, 0 otherwise.
         """
         parser = self._new_parser(self._request)
         if prompt_ids is not None:
@@ -133,8 +141,24 @@ class ChatContext:
             ParsedCall(call.id, call.function.name, call.function.arguments)
             for call in fields.tool_calls
         ]
-        count = int(parser.count_reasoning_tokens(ids))
+        count = self._count_reasoning_tokens(parser, ids, prompt_ids) if count_reasoning else 0
         return ParsedMessage(fields.reasoning, fields.content, kept, count)
+
+    def _count_reasoning_tokens(
+        self, parser: Parser, ids: Sequence[int], prompt_ids: Sequence[int] | None
+    ) -> int:
+        """Reasoning tokens of a complete output.
+
+        Counting is a run of its own for composed parsers, over an engine each makes anew; one
+        kept for the request saves that.
+        """
+        if not isinstance(parser, DelegatingParser):
+            return int(parser.count_reasoning_tokens(ids))
+        if self._counter is None or prompt_ids is None:
+            self._counter = self._new_parser(self._request)
+        if prompt_ids is not None:
+            self._counter.set_prompt_token_ids(prompt_ids)
+        return int(self._counter.count_reasoning_tokens(ids))
 
     def finish_reason(self, engine_reason: str | None, has_calls: bool) -> str:
         """The chat finish reason of a complete choice."""
