@@ -62,6 +62,7 @@ class _Choice:
             self.finished = {
                 "finish_reason": sent["finish_reason"],
                 "stop_reason": sent.get("stop_reason"),
+                "apart": not ids,
             }
         self.role_sent = True
         calls = answered["delta"].get("tool_calls") or ()

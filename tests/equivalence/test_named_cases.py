@@ -1,11 +1,14 @@
 """Corners that the random runs found, or may meet too rarely: one test each."""
 
+import random
+
 import msgspec
 import pytest
 
 from core.errors import FaultCode
 from shards.entry import TableLimits
 from tests.core.calling import Json, Setup, encode
+from tests.equivalence.drive import Run
 from tests.equivalence.replica import Refusal, Replica, call_for, replayed
 
 SETUP = Setup("demo", "hermes", "qwen3")
@@ -97,3 +100,28 @@ def test_a_checkpoint_must_be_exact(replica: Replica, at: str) -> None:
         "stream_state.checkpoint",
     )
     assert isinstance(replica.answer(call_for(body(3, {"checkpoint": issued}))), bytes)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("carried", [0, 3])
+def test_an_end_that_came_apart_is_replayed_apart(
+    replica: Replica, apart: bool, carried: int
+) -> None:
+    state = walk(replica, carried)
+    ids: Json = [] if apart else [IDS[carried]]
+    ended = {"index": 0, "token_ids": ids, "finish_reason": "stop", "stop_reason": IDS[2]}
+    last = body(carried, state, generate_chunk={"request_id": "r", "choices": [ended]})
+    state = state_of(replica.answer(call_for(last)))
+    assert state["finished"]["apart"] is apart
+    usage = {"completion_tokens": carried + (not apart)}
+    counted = body(0, state, generate_chunk={"request_id": "r", "choices": [], "usage": usage})
+    expected = replayed(SETUP, call_for(counted))
+    other = Replica(SETUP, TableLimits(), digests=False)
+    assert replica.answer(call_for(counted)) == expected
+    assert other.answer(call_for(counted)) == expected
+
+
+@pytest.mark.parametrize("member", ["seed 22104", "seed 294902"])
+def test_seeds_that_once_failed(member: str) -> None:
+    parser = {"seed 22104": "hermes", "seed 294902": "qwen3_coder"}[member]
+    Run(Setup("demo", parser, "qwen3"), random.Random(int(member.split()[1]))).drive(100)
