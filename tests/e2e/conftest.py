@@ -1,0 +1,27 @@
+"""Servers that more than one module of end-to-end tests needs beside the shared service."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from loadtest import reference
+from tests.serving import DEMO_MODEL, PARSERS, Service
+
+
+@pytest.fixture(scope="session")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Another replica: one shard, and a table of 64 live streams."""
+    log = tmp_path_factory.mktemp("second") / "log"
+    flags = ("--served-model-name", "demo", "--shards", "1", "--live-streams", "64", *PARSERS)
+    with Service(log, *flags) as running:
+        running.wait_until_serving()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def reference_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """vLLM's own render server on the same model with the same parsers."""
+    log = tmp_path_factory.mktemp("reference") / "log"
+    flags = ("--served-model-name", "demo", *PARSERS)
+    with reference.start(DEMO_MODEL, flags, log_path=log) as (_, url):
+        yield url
