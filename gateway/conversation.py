@@ -66,7 +66,10 @@ class _Choice:
             }
         self.role_sent = True
         calls = answered["delta"].get("tool_calls") or ()
-        self.call_ids += [call["id"] for call in calls if call.get("id") is not None]
+        for call in calls:
+            # A parser may name a call more than once.
+            if call.get("id") is not None and call["index"] >= len(self.call_ids):
+                self.call_ids.append(call["id"])
 
 
 class Turn:
