@@ -90,6 +90,25 @@ def frame(message: bytes) -> bytes:
     return header(message) + message
 
 
+def send(connection: Connection, message: bytes) -> None:
+    """Send one message in as few writes as the socket takes.
+
+    `Connection.send_bytes` writes the length of a long message by itself, which wakes the reader
+    for four bytes.
+
+    Raises:
+        OSError: The peer left, or stopped reading for `PEER_TIMEOUT_S`.
+    """
+    descriptor = connection.fileno()
+    rest = [memoryview(header(message)), memoryview(message)]
+    while rest:
+        sent = os.writev(descriptor, rest)
+        while rest and sent >= len(rest[0]):
+            sent -= len(rest.pop(0))
+        if rest:
+            rest[0] = rest[0][sent:]
+
+
 class FrameReader:
     """Cuts a byte stream into messages. Holds at most one unfinished message.
 

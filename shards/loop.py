@@ -20,7 +20,7 @@ from setproctitle import setproctitle
 
 from core.wire import Ready, Reply, call_decoder, reply_encoder
 from shards import warm
-from shards.channel import accept, listen
+from shards.channel import accept, listen, send
 from shards.current import CurrentCall
 from shards.entry import ShardSpec
 from shards.logs import configure
@@ -157,7 +157,7 @@ class _Loop:
 
     def _send(self, peer: Connection, message: bytes) -> None:
         try:
-            peer.send_bytes(message)
+            send(peer, message)
         except OSError as error:
             _logger.warning("dropping a peer that does not read: %s", error)
             self._drop(peer)
