@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from loadtest import reference
+from loadtest.workload import MODEL
 from tests.serving import DEMO_MODEL, PARSERS, Service
 
 
@@ -12,7 +13,8 @@ from tests.serving import DEMO_MODEL, PARSERS, Service
 def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Another replica: one shard, and a table of 64 live streams."""
     log = tmp_path_factory.mktemp("second") / "log"
-    flags = ("--served-model-name", "demo", "--shards", "1", "--live-streams", "64", *PARSERS)
+    names = ("--served-model-name", "demo", MODEL)
+    flags = (*names, "--shards", "1", "--live-streams", "64", *PARSERS)
     with Service(log, *flags) as running:
         running.wait_until_serving()
         yield running

@@ -21,6 +21,8 @@ LONG = 20_000
 """Tokens of a history whose replay takes far longer than any other call."""
 
 _numbers = itertools.count()
+# A client of its own per call costs more than the call; servers come and go, so none is kept open.
+_http = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
 _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 
 
@@ -60,7 +62,7 @@ def long_body(request_id: str, tokens: int = LONG) -> Body:
 
 def post(url: str, given: Body, path: str = CHAT, timeout_s: float = 60) -> Any:
     """A successful answer."""
-    answer = httpx.post(url + path, json=given, timeout=timeout_s)
+    answer = _http.post(url + path, json=given, timeout=timeout_s)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -99,7 +101,7 @@ class Counts:
     """The service's metrics as they are."""
 
     def __init__(self, url: str) -> None:
-        text = httpx.get(f"{url}/metrics", timeout=30).text
+        text = _http.get(f"{url}/metrics", timeout=30).text
         self._samples = [
             (match[1], match[2] or "", float(match[3]))
             for line in text.splitlines()
