@@ -93,19 +93,20 @@ class History:
         )
 
 
-def canonical(raw: bytes, member: str) -> bytes:
+def canonical(raw: bytes, decoder: msgspec.json.Decoder[list[int]], member: str) -> bytes:
     """A carried list of numbers as we write it: digits and commas, no blanks.
 
     Args:
         raw: JSON of the list, however the client spells it.
+        decoder: Reads it where it is spelled otherwise.
         member: Path for a refusal.
 
     Raises:
-        core.errors.BadRequest: It is not a list of token IDs.
+        core.errors.BadRequest: It is not what the decoder reads.
     """
     if not raw.translate(None, _PLAIN):
         return raw
-    return msgspec.json.encode(decode(ids_decoder, raw, member))
+    return msgspec.json.encode(decode(decoder, raw, member))
 
 
 def _same(carried: bytes, ours: bytearray, end: int) -> bool:

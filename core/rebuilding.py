@@ -25,8 +25,9 @@ class Carried(NamedTuple):
 
     def canonical(self) -> "Carried":
         """The same with its history as we write it."""
-        ids = canonical(self.ids, "stream_state.output_token_ids")
-        return Carried(self.state, ids, canonical(self.lens, "stream_state.output_chunk_lens"))
+        ids = canonical(self.ids, ids_decoder, "stream_state.output_token_ids")
+        lens = canonical(self.lens, lens_decoder, "stream_state.output_chunk_lens")
+        return Carried(self.state, ids, lens)
 
     def finish(self, chunk: GenerateChunk) -> Finish | None:
         """How the choice ended, where a call brings nothing more for it."""

@@ -84,6 +84,14 @@ def test_a_stream_without_a_name_is_carried_whole(replica: Replica) -> None:
     assert answer == replayed(SETUP, call_for(given))
 
 
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_chunk_length_is_refused_with_its_own_bound(replica: Replica, length: int) -> None:
+    given = body(0, {"output_token_ids": [1], "output_chunk_lens": [1, length]})
+    answer = replica.answer(call_for(given))
+    assert isinstance(answer, Refusal)
+    assert answer.message == "`stream_state.output_chunk_lens[1]`: expected an integer >= 1."
+
+
 @pytest.mark.parametrize("at", ["secret", "step", "identity"])
 def test_a_checkpoint_must_be_exact(replica: Replica, at: str) -> None:
     issued = walk(replica, 3, checkpoints=True)["checkpoint"]
