@@ -25,6 +25,8 @@ DEMO = [
 ]
 LARGE = [Setup("qwen", "qwen3_coder", "qwen3"), Setup("deepseek", "hermes", "deepseek_r1")]
 ROUNDS = 100
+# The long profile takes minutes per pair of parsers.
+pytestmark = pytest.mark.timeout(1800)
 
 totals: Counter[str] = Counter()
 
