@@ -1,5 +1,6 @@
 """From a model folder to a `Model` in memory: no weights, no GPU, no engine."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -8,6 +9,10 @@ import vllm
 from pydantic import ValidationError
 from vllm import AsyncEngineArgs, envs
 from vllm.config import ModelConfig, VllmConfig
+from vllm.entrypoints.common.cli_args import (
+    BaseFrontendArgs,
+    resolve_default_chat_template_kwargs,
+)
 from vllm.parser import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.renderers.chat_utils import load_chat_template
@@ -173,9 +178,18 @@ def _parser_config(
             lambda: load_chat_template(options.chat_template), "cannot read the chat template"
         ),
         content_format=options.chat_template_content_format,
-        default_template_kwargs=options.default_chat_template_kwargs or {},
+        default_template_kwargs=default_template_kwargs(options),
         effort_map=options.reasoning_effort_map or {},
     )
+
+
+def default_template_kwargs(options: ModelOptions) -> dict[str, Any]:
+    """Template arguments a request need not give, with those vLLM's server adds by itself."""
+    arguments = Namespace(
+        default_chat_template_kwargs=options.default_chat_template_kwargs,
+        cohere_format=BaseFrontendArgs.cohere_format,
+    )
+    return dict(resolve_default_chat_template_kwargs(arguments))
 
 
 def _end_tokens(model_config: ModelConfig, tokenizer: Any) -> EndTokens:

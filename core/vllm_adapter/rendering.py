@@ -29,7 +29,7 @@ from vllm.tokenizers.registry import tokenizer_args_from_config
 from core.errors import RenderRefused
 from core.options import ModelOptions
 from core.vllm_adapter.encoding import render_tokenizer, start_encoding
-from core.vllm_adapter.loading import Model, one_line
+from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
 from core.vllm_adapter.requests import refusal
 from core.wire import Kind
 
@@ -167,7 +167,7 @@ def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) 
         tool_parser=options.tool_call_parser,
         tool_strict_level=options.tool_strict_level,
         reasoning_parser=config.structured_outputs_config.reasoning_parser or None,
-        default_chat_template_kwargs=options.default_chat_template_kwargs,
+        default_chat_template_kwargs=default_template_kwargs(options),
         reasoning_effort_map=options.reasoning_effort_map,
     )
 
