@@ -26,7 +26,7 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.registry import RENDERER_REGISTRY
 from vllm.tokenizers.registry import tokenizer_args_from_config
 
-from core.errors import RenderRefused
+from core.errors import BadRequest, RenderRefused
 from core.options import ModelOptions
 from core.vllm_adapter.encoding import render_tokenizer, start_encoding
 from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
@@ -96,10 +96,12 @@ class Renderer:
         endpoint = self._endpoints[kind]
         headers = {"X-Request-Id": request_id} if request_id else {}
         try:
-            request = endpoint.body.validate_python(body)
+            request = _read(endpoint.body, body)
             answer = self._run(endpoint.serve(request, SimpleNamespace(headers=headers)))
         except ValidationError as error:
             raise refusal(error) from None
+        except BadRequest:
+            raise
         except Exception as error:
             raise _refused(create_error_response(error), error) from error
         if isinstance(answer, ErrorResponse):
@@ -188,6 +190,14 @@ def _endpoints(render: ServingRender, tokenization: ServingTokenization) -> dict
         Kind.TOKENIZE: _Endpoint(TypeAdapter(TokenizeRequest), tokenization.create_tokenize),
         Kind.DETOKENIZE: _Endpoint(TypeAdapter(DetokenizeRequest), tokenization.create_detokenize),
     }
+
+
+def _read(model: TypeAdapter[Any], body: Any) -> Any:
+    """Validate a body; validators of vLLM stumble over shapes they do not expect."""
+    try:
+        return model.validate_python(body)
+    except (TypeError, AttributeError, KeyError, IndexError) as error:
+        raise BadRequest("a member of the body has a shape that is not understood") from error
 
 
 def _refused(response: ErrorResponse, cause: Exception | None = None) -> Exception:

@@ -210,9 +210,7 @@ TOKENIZE_CASES = [
     _tokenize("chat kwargs", messages=_HI, chat_template_kwargs={"enable_thinking": False}),
     _tokenize("prefill", messages=_PREFILLED, continue_final_message=True),
     _tokenize("no prompt", messages=_HI, add_generation_prompt=False, add_special_tokens=True),
-    _tokenize(
-        "both", messages=_PREFILLED, continue_final_message=True, add_generation_prompt=True
-    ),
+    _tokenize("both", messages=_PREFILLED, continue_final_message=True, add_generation_prompt=True),
     _tokenize("template", messages=_HI, chat_template="x"),
     _tokenize("unknown model", prompt="x", model="nope"),
     _tokenize("list", prompt=["x"]),
