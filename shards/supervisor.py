@@ -122,6 +122,8 @@ class Supervisor:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["VLLM_NO_USAGE_STATS"] = "1"
         os.environ["DO_NOT_TRACK"] = "1"
+        # A shard renders on its one thread, which no timeout can interrupt.
+        os.environ["VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT"] = "0"
         os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
         os.environ.setdefault("TORCH_LOGS", "-all")
         if Path(self._service.options.model).is_dir():

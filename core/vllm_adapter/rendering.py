@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -124,7 +123,7 @@ class Renderer:
 
     def _run(self, work: Awaitable[Any]) -> Any:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = _Loop()
         return self._loop.run_until_complete(work)
 
 
@@ -139,13 +138,15 @@ def load_renderer(options: ModelOptions, model: Model) -> Renderer:
     return renderer
 
 
-class _Inline(Executor):
-    """Runs what is submitted at once: a renderer of one call at a time needs no threads."""
+class _Loop(asyncio.SelectorEventLoop):
+    """Runs at once what is meant for an executor: one call at a time needs no threads."""
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future = self.create_future()
         try:
-            future.set_result(fn(*args, **kwargs))
+            future.set_result(func(*args))
         except Exception as error:  # noqa: BLE001 - it is the future's
             future.set_exception(error)
         return future
@@ -154,8 +155,6 @@ class _Inline(Executor):
 def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) -> OnlineRenderer:
     mode, *_ = tokenizer_args_from_config(config.model_config)
     renderer = RENDERER_REGISTRY.load_renderer(mode, config, tokenizer)
-    # Its wrappers keep this executor and look its pool up on every call (vLLM 0.33).
-    renderer._executor._inner = _Inline()
     return OnlineRenderer(
         model_config=config.model_config,
         renderer=renderer,
