@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +32,9 @@ from core.vllm_adapter.encoding import render_tokenizer, start_encoding
 from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
 from core.vllm_adapter.requests import refusal
 from core.wire import Kind
+
+TEMPLATE_CPU_S = 30.0
+"""CPU time one template or one encoding may take, as long as vLLM lets a template take."""
 
 _INTERNAL = 500
 
@@ -112,8 +116,12 @@ class Renderer:
         self._online.warmup()
 
     def start(self) -> None:
-        """Encode as fast as can be from here on. Starts threads: only in a process of its own."""
+        """Encode as fast as can be from here on, and bound what one call may take.
+
+        Starts threads and takes SIGVTALRM: only in the main thread of a process of its own.
+        """
         start_encoding(self._tokenizer)
+        signal.signal(signal.SIGVTALRM, _too_long)
 
     def close_loop(self) -> None:
         """Let go of the event loop, which does not survive a fork."""
@@ -145,11 +153,21 @@ class _Loop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         future = self.create_future()
+        # A template a caller wrote may never end, and this thread is the only one. Without the
+        # handler of `start` the signal would end the process.
+        limited = signal.getsignal(signal.SIGVTALRM) is _too_long
+        signal.setitimer(signal.ITIMER_VIRTUAL, TEMPLATE_CPU_S if limited else 0)
         try:
             future.set_result(func(*args))
         except Exception as error:  # noqa: BLE001 - it is the future's
             future.set_exception(error)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         return future
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError(f"rendering took more than {TEMPLATE_CPU_S:g} s of CPU time")
 
 
 def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) -> OnlineRenderer:

@@ -1,6 +1,7 @@
 """Render in one process: what a running server is not asked for."""
 
 import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from core.errors import BadRequest, RenderRefused
 from core.options import ModelOptions
 from core.render import render, warm_up
-from core.vllm_adapter import Renderer, load_model, load_renderer
+from core.vllm_adapter import Renderer, load_model, load_renderer, rendering
 from core.wire import Call, Fault, Kind
 from tests.serving import DEMO_MODEL
 
@@ -33,8 +34,10 @@ def trusting() -> Iterator[Renderer]:
     )
     renderer = load_renderer(options, load_model(options, lambda step: None))
     warm_up(renderer)
+    renderer.start()
     yield renderer
     renderer.close_loop()
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
 
 
 def _ask(renderer: Renderer, kind: Kind, body: Any) -> Any:
@@ -57,11 +60,16 @@ def test_defaults_of_the_server_reach_the_engine(trusting: Renderer) -> None:
     assert answer["parse_context"]["chat_template_kwargs"]["reasoning_effort"] == "max"
 
 
-def test_an_endless_template_is_stopped(trusting: Renderer) -> None:
+def test_an_endless_template_is_stopped(
+    trusting: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendering, "TEMPLATE_CPU_S", 0.3)
     endless = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}"
     with pytest.raises(RenderRefused) as refused:
         _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES, "chat_template": endless})
     assert refused.value.status == 400
+    assert "more than 0.3 s" in refused.value.message
+    assert _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES})["token_ids"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"prompt": "\xff"}', b"[" * 100_000])
