@@ -29,6 +29,7 @@ from shards.work import Work
 _logger = logging.getLogger(__name__)
 
 _EXPIRY_INTERVAL_S = 1.0
+_BULK_NICENESS = 5
 
 
 def serve(spec: ShardSpec, supervisor: Connection) -> None:
@@ -51,6 +52,9 @@ def _settle(spec: ShardSpec) -> None:
     """Become a shard: title, log, and signals left to the supervisor."""
     setproctitle(f"derender: {spec.name}")
     configure(spec.name, spec.logs)
+    if spec.role is Role.RENDER:
+        # Where cores are short, a chunk goes before a render.
+        os.nice(_BULK_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     faulthandler.enable()

@@ -6,7 +6,7 @@ renderer, which encodes as `encoding` says. Written against vLLM 0.33; an upgrad
 package and its tests.
 """
 
-from core.vllm_adapter import cpu
+from core.vllm_adapter import cpu, lexers
 from core.vllm_adapter.loading import Model, StartupError, load_model
 from core.vllm_adapter.parsing import ChatContext, ParsedMessage, ParserStream
 from core.vllm_adapter.rendering import Renderer, load_renderer
@@ -21,6 +21,7 @@ __all__ = [
     "StartupError",
     "Tokens",
     "cpu",
+    "lexers",
     "load_model",
     "load_renderer",
 ]

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
 from core.vllm_adapter.requests import refusal
 from core.wire import Kind
 
-TEMPLATE_CPU_S = 30.0
-"""CPU time one template or one encoding may take, as long as vLLM lets a template take."""
+CALL_CPU_S = 30.0
+"""CPU time of one call where callers bring templates, as long as vLLM lets one template take."""
 
 _INTERNAL = 500
 
@@ -63,6 +64,7 @@ class Renderer:
         self._tokenizer = render_tokenizer(model.tokens.tokenizer, fast=options.fastokens)
         self._online = _online_renderer(options, config, self._tokenizer)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._limit: Callable[[], AbstractContextManager[None]] = nullcontext
         registry = OpenAIModelRegistry(
             model_config=config.model_config,
             base_model_paths=[BaseModelPath(name, options.model) for name in options.names],
@@ -116,12 +118,14 @@ class Renderer:
         self._online.warmup()
 
     def start(self) -> None:
-        """Encode as fast as can be from here on, and bound what one call may take.
+        """Encode as fast as can be from here on, and bound calls where callers bring templates.
 
         Starts threads and takes SIGVTALRM: only in the main thread of a process of its own.
         """
         start_encoding(self._tokenizer)
-        signal.signal(signal.SIGVTALRM, _too_long)
+        if self._online.trust_request_chat_template:
+            signal.signal(signal.SIGVTALRM, _too_long)
+            self._limit = _limited
 
     def close_loop(self) -> None:
         """Let go of the event loop, which does not survive a fork."""
@@ -132,7 +136,8 @@ class Renderer:
     def _run(self, work: Awaitable[Any]) -> Any:
         if self._loop is None:
             self._loop = _Loop()
-        return self._loop.run_until_complete(work)
+        with self._limit():
+            return self._loop.run_until_complete(work)
 
 
 def load_renderer(options: ModelOptions, model: Model) -> Renderer:
@@ -153,21 +158,25 @@ class _Loop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         future = self.create_future()
-        # A template a caller wrote may never end, and this thread is the only one. Without the
-        # handler of `start` the signal would end the process.
-        limited = signal.getsignal(signal.SIGVTALRM) is _too_long
-        signal.setitimer(signal.ITIMER_VIRTUAL, TEMPLATE_CPU_S if limited else 0)
         try:
             future.set_result(func(*args))
         except Exception as error:  # noqa: BLE001 - it is the future's
             future.set_exception(error)
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         return future
 
 
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Interrupt what takes too long: a template a caller wrote may never end."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, CALL_CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
 def _too_long(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"rendering took more than {TEMPLATE_CPU_S:g} s of CPU time")
+    raise TimeoutError(f"rendering took more than {CALL_CPU_S:g} s of CPU time")
 
 
 def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) -> OnlineRenderer:

@@ -63,7 +63,7 @@ def test_defaults_of_the_server_reach_the_engine(trusting: Renderer) -> None:
 def test_an_endless_template_is_stopped(
     trusting: Renderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendering, "TEMPLATE_CPU_S", 0.3)
+    monkeypatch.setattr(rendering, "CALL_CPU_S", 0.3)
     endless = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}"
     with pytest.raises(RenderRefused) as refused:
         _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES, "chat_template": endless})
