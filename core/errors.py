@@ -5,6 +5,7 @@
     |  +- UnknownCheckpoint  the stream behind a checkpoint is not held; send the whole state
     |  +- UnknownModel       the model named is not served here
     |  +- BodyTooLarge       more bytes than the server reads
+    |  +- RenderRefused      vLLM's renderer refuses, with a status of its own
     +- InternalFault         ours: the same body may succeed elsewhere or later
        +- ContextMissing     a shard must be sent a context again; never leaves the pool
        +- ShardUnavailable   no shard can take the work now
@@ -26,6 +27,7 @@ class FaultCode(StrEnum):
     UNKNOWN_MODEL = "unknown_model"
     UNKNOWN_CHECKPOINT = "unknown_checkpoint"
     BODY_TOO_LARGE = "body_too_large"
+    RENDER_REFUSED = "render_refused"
     INTERNAL = "internal"
     CONTEXT_MISSING = "context_missing"
     SHARD_UNAVAILABLE = "shard_unavailable"
@@ -74,6 +76,23 @@ class BodyTooLarge(BadRequest):
     """The body has more bytes than the server reads."""
 
     code = FaultCode.BODY_TOO_LARGE
+
+
+class RenderRefused(BadRequest):
+    """vLLM's renderer refuses the request.
+
+    Attributes:
+        status: The HTTP status vLLM's own server answers with.
+        type: The error type in its body.
+    """
+
+    code = FaultCode.RENDER_REFUSED
+
+    def __init__(self, message: str, param: str | None, status: int, type: str) -> None:
+        """Keep what vLLM said."""
+        super().__init__(message, param)
+        self.status = status
+        self.type = type
 
 
 class InternalFault(DerenderError):

@@ -32,6 +32,14 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust_request_chat_template: bool = False
     default_chat_template_kwargs: dict[str, Any] | None = None
     tool_strict_level: str | None = None
+    exclude_tools_when_tool_choice_none: bool = False
+    reasoning_effort_map: dict[str, str] | None = None
+    generation_config: str = "auto"
+    override_generation_config: dict[str, Any] | None = None
+    trust_request_mm_kwargs: bool = False
+    anthropic_disabled_thinking_effort: str = "auto"
+    fastokens: bool = True
+    """Encode with `fastokens` where it agrees with the model's own tokenizer."""
 
     @property
     def names(self) -> tuple[str, ...]:

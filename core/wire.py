@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from core.errors import DerenderError, FaultCode
+from core.errors import BadRequest, DerenderError, FaultCode, InternalFault, RenderRefused
 
 
 class Kind(StrEnum):
@@ -23,10 +23,29 @@ class Kind(StrEnum):
     """Counters of the shard; the body is JSON of `ShardCounters`."""
     CANCEL = "cancel"
     """Nobody waits for the call with this `call_id` any more; there is no reply."""
+    RENDER_CHAT = "render_chat"
+    RENDER_COMPLETION = "render_completion"
+    RENDER_RESPONSES = "render_responses"
+    RENDER_MESSAGES = "render_messages"
+    TOKENIZE = "tokenize"
+    DETOKENIZE = "detokenize"
+
+
+RENDER_KINDS = frozenset(
+    {
+        Kind.RENDER_CHAT,
+        Kind.RENDER_COMPLETION,
+        Kind.RENDER_RESPONSES,
+        Kind.RENDER_MESSAGES,
+        Kind.TOKENIZE,
+        Kind.DETOKENIZE,
+    }
+)
+"""Calls whose `request` is a whole HTTP body, and whose `fallback_id` is what its header names."""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """One derender call on its way to a shard. JSON the body did not have is empty bytes."""
+    """One call on its way to a shard. JSON the body did not have is empty bytes."""
 
     call_id: int
     """Echoed in the reply; unique per connection."""
@@ -43,7 +62,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     prompt_tokens: bytes
     prompt_token_ids: bytes
     request: bytes
-    """JSON of `chat_request` or `completion_request`."""
+    """JSON of `chat_request` or `completion_request`; the body of a call to render."""
     trace_id: str = ""
     """The HTTP request's ID, for the shard's log."""
     prompt_digest: bytes = b""
@@ -60,11 +79,34 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     code: FaultCode
     message: str
     param: str | None = None
+    status: int = 0
+    """HTTP status of a renderer's own refusal."""
+    type: str = ""
+    """Its OpenAI error type."""
 
     @classmethod
     def of(cls, error: DerenderError) -> "Fault":
         """Describe an error for the other side of a pipe."""
+        if isinstance(error, RenderRefused):
+            return cls(error.code, error.message, error.param, error.status, error.type)
         return cls(error.code, error.message, error.param)
+
+    def error(self) -> DerenderError:
+        """Rebuild the error."""
+        if self.code is FaultCode.RENDER_REFUSED:
+            return RenderRefused(self.message, self.param, self.status, self.type)
+        kind = _ERRORS.get(self.code, InternalFault)
+        error = kind.__new__(kind)
+        # Subclasses may take other arguments than what crossed the pipe.
+        DerenderError.__init__(error, self.message, self.param)
+        return error
+
+
+def _kinds(root: type[DerenderError]) -> list[type[DerenderError]]:
+    return [root, *(kind for child in root.__subclasses__() for kind in _kinds(child))]
+
+
+_ERRORS = {kind.code: kind for kind in _kinds(InternalFault) + _kinds(BadRequest)}
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ from litestar import Litestar, Request, Response
 from litestar.exceptions import HTTPException
 
 from gateway import errors
-from gateway.routes import derender, docs, models, ops
+from gateway.routes import derender, docs, models, ops, render
 from gateway.routes.answers import JSON
 from gateway.services import Services
 
@@ -19,6 +19,7 @@ def build(services: Services) -> Litestar:
     return Litestar(
         route_handlers=[
             *derender.routes(services),
+            *render.routes(services),
             *models.routes(services),
             *ops.routes(services),
             *docs.routes(),

@@ -71,6 +71,7 @@ def _service(settings: ServeSettings, listener: socket.socket) -> Service:
     return Service(
         options=settings.model,
         shards=settings.shards,
+        render_shards=settings.render_shards,
         max_frame_bytes=settings.max_body_bytes + _FRAME_OVERHEAD_BYTES,
         logs=settings.logs,
         table=settings.table,

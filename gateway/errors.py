@@ -2,7 +2,7 @@
 
 import msgspec
 
-from core.errors import DerenderError, FaultCode
+from core.errors import DerenderError, FaultCode, RenderRefused
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -19,6 +19,7 @@ TABLE: dict[FaultCode, Row] = {
     FaultCode.INVALID_REQUEST: Row(400, "BadRequestError"),
     FaultCode.UNKNOWN_MODEL: Row(404, "NotFoundError"),
     FaultCode.UNKNOWN_CHECKPOINT: Row(409, "ConflictError", code="unknown_checkpoint"),
+    FaultCode.RENDER_REFUSED: Row(400, "BadRequestError"),
     FaultCode.BODY_TOO_LARGE: Row(413, "RequestEntityTooLargeError"),
     FaultCode.INTERNAL: Row(500, "InternalServerError"),
     FaultCode.CONTEXT_MISSING: Row(500, "InternalServerError"),
@@ -52,6 +53,8 @@ Headers = list[tuple[bytes, bytes]]
 def answer(error: DerenderError) -> tuple[int, Headers, bytes]:
     """Status, extra headers and body for a failure."""
     row = TABLE[error.code]
+    if isinstance(error, RenderRefused):
+        row = Row(error.status, error.type)
     headers = []
     if row.retry_after_s is not None:
         headers.append((b"retry-after", str(row.retry_after_s).encode()))

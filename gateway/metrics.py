@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from gateway.live_metrics import LiveCollector
 from shards.counters import TableCounters
-from shards.pool import Pool
+from shards.pool import Pool, ShardStats
 
 _DURATION_BUCKETS_S = (
     *(0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064),
@@ -20,8 +20,8 @@ _BYTES_BUCKETS = tuple(float(256 * 4**power) for power in range(10))
 class _PoolCollector(Collector):
     """Reads the pool at scrape time, so calls pay nothing for it."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pools: dict[str, Pool]) -> None:
+        self._pools = pools
 
     def collect(self) -> Iterable[Metric]:
         up = GaugeMetricFamily(
@@ -42,13 +42,17 @@ class _PoolCollector(Collector):
             "Calls sent again because the shard ended before it answered.",
             labels=["shard"],
         )
-        for stats in self._pool.stats():
-            label = [str(stats.shard)]
+        for label, stats in self._stats():
             up.add_metric(label, float(stats.connected))
             in_flight.add_metric(label, stats.in_flight)
             restarts.add_metric(label, stats.restarts)
             resent.add_metric(label, stats.resent)
         return _each(up, in_flight, restarts, resent)
+
+    def _stats(self) -> Iterator[tuple[list[str], ShardStats]]:
+        for prefix, pool in self._pools.items():
+            for stats in pool.stats():
+                yield [f"{prefix}{stats.shard}"], stats
 
 
 def _each(*metrics: Metric) -> Iterator[Metric]:
@@ -58,36 +62,37 @@ def _each(*metrics: Metric) -> Iterator[Metric]:
 class Metrics:
     """Counters of one gateway process, in a registry of their own."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, render_pool: Pool | None = None) -> None:
         """Register everything."""
         self._registry = CollectorRegistry()
-        self._registry.register(_PoolCollector(pool))
+        pools = {"": pool} if render_pool is None else {"": pool, "render-": render_pool}
+        self._registry.register(_PoolCollector(pools))
         self._live = LiveCollector()
         self._registry.register(self._live)
         endpoint = ["endpoint", "mode"]
         self._requests = Counter(
             "derender_requests",
-            "Derender requests answered, by endpoint, mode (one_shot, stream, unknown) and status.",
+            "Requests answered, by endpoint, mode (one_shot, stream, render, unknown) and status.",
             [*endpoint, "status"],
             registry=self._registry,
         )
         self._duration = Histogram(
             "derender_request_duration_seconds",
-            "From the first byte of a derender request to its complete answer.",
+            "From the first byte of a request to its complete answer.",
             endpoint,
             buckets=_DURATION_BUCKETS_S,
             registry=self._registry,
         )
         self._body_bytes = Histogram(
             "derender_request_body_bytes",
-            "Size of derender request bodies that were read.",
+            "Size of request bodies that were read.",
             ["endpoint"],
             buckets=_BYTES_BUCKETS,
             registry=self._registry,
         )
         self._refusals = Counter(
             "derender_refusals",
-            "Derender requests answered with an error, by its stable code.",
+            "Requests answered with an error, by its stable code.",
             ["reason"],
             registry=self._registry,
         )

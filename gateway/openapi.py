@@ -84,6 +84,35 @@ class DerenderCompletionStreamRequest(_Common, kw_only=True):
     completion_request: CompletionRequest | None = None
 
 
+class RenderedRequest(msgspec.Struct, kw_only=True):
+    """What the engine's `/inference/v1/generate` takes, as vLLM's renderer gives it."""
+
+    request_id: str
+    token_ids: list[TokenId]
+    sampling_params: dict[str, Any]
+
+
+class TokenizeAnswer(msgspec.Struct, kw_only=True):
+    """The tokens of a prompt."""
+
+    count: int
+    max_model_len: int
+    tokens: list[TokenId]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(_Common, kw_only=True):
+    """Tokens to decode."""
+
+    tokens: list[TokenId]
+
+
+class DetokenizeAnswer(msgspec.Struct, kw_only=True):
+    """Their text."""
+
+    prompt: str
+
+
 class _Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the document."""
 
@@ -103,6 +132,71 @@ _FAILURES = {
     503: "Warming up, overloaded or restarting; see Retry-After.",
 }
 
+_RENDER_FAILURES = {
+    **_FAILURES,
+    400: "vLLM's renderer refuses the request, in its own words, or the body is no such request.",
+    501: "The model cannot do what is asked.",
+}
+
+
+def _foreign(description: str) -> type:
+    """A request body that vLLM's own server documents."""
+    schema = {"description": description}
+    kind: Any = Annotated[dict[str, Any], Meta(extra_json_schema=schema)]
+    return kind  # type: ignore[no-any-return]
+
+
+_RENDER_OPERATIONS = (
+    _Operation(
+        path="/v1/chat/completions/render",
+        method="post",
+        summary="A chat request into what the engine generates from",
+        requests=(_foreign("A chat completion request, as vLLM takes it."),),
+        answers=(RenderedRequest,),
+        failures=_RENDER_FAILURES,
+    ),
+    _Operation(
+        path="/v1/completions/render",
+        method="post",
+        summary="A completion request into what the engine generates from, one entry per prompt",
+        requests=(_foreign("A completion request, as vLLM takes it."),),
+        answers=(list[RenderedRequest],),
+        failures=_RENDER_FAILURES,
+    ),
+    _Operation(
+        path="/v1/responses/render",
+        method="post",
+        summary="A Responses request into what the engine generates from",
+        requests=(_foreign("A Responses request, as vLLM takes it."),),
+        answers=(RenderedRequest,),
+        failures=_RENDER_FAILURES,
+    ),
+    _Operation(
+        path="/v1/messages/render",
+        method="post",
+        summary="An Anthropic Messages request into what the engine generates from",
+        requests=(_foreign("An Anthropic Messages request, as vLLM takes it."),),
+        answers=(RenderedRequest,),
+        failures=_RENDER_FAILURES,
+    ),
+    _Operation(
+        path="/tokenize",
+        method="post",
+        summary="A prompt or a chat into token IDs",
+        requests=(_foreign("`prompt`, or `messages` as in a chat; see vLLM's /tokenize."),),
+        answers=(TokenizeAnswer,),
+        failures=_RENDER_FAILURES,
+    ),
+    _Operation(
+        path="/detokenize",
+        method="post",
+        summary="Token IDs into text",
+        requests=(DetokenizeRequest,),
+        answers=(DetokenizeAnswer,),
+        failures=_RENDER_FAILURES,
+    ),
+)
+
 _OPERATIONS = (
     _Operation(
         path="/v1/chat/completions/derender",
@@ -120,6 +214,7 @@ _OPERATIONS = (
         answers=(CompletionResponse, CompletionStreamAnswer),
         failures=_FAILURES,
     ),
+    *_RENDER_OPERATIONS,
     _Operation(path="/v1/models", method="get", summary="Served names", answers=(ModelList,)),
     _Operation(
         path="/v1/models/{model_id}",
@@ -151,7 +246,8 @@ def document() -> Document:
         "info": {
             "title": "derender-gateway",
             "version": __version__,
-            "description": "Token IDs of a token-in / token-out engine into OpenAI responses.",
+            "description": "Requests into tokens for a token-in / token-out engine, and its tokens"
+            " into OpenAI responses.",
         },
         "paths": paths,
         "components": {"schemas": components.schemas},

@@ -54,6 +54,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     shards: int
+    render_shards: int
     max_body_bytes: int
     request_timeout_s: float
     table: TableLimits
@@ -116,6 +117,7 @@ def _settings(model: str, values: dict[str, Any]) -> ServeSettings:
         host=values["host"],
         port=values["port"],
         shards=values["shards"],
+        render_shards=values["render_shards"],
         max_body_bytes=values["max_body_bytes"],
         request_timeout_s=values["request_timeout"],
         table=TableLimits(

@@ -43,17 +43,22 @@ class _Server(uvicorn.Server):
 async def serve(order: GatewayOrder, settings: GatewaySettings) -> None:
     """Answer requests until SIGTERM or until the supervisor is gone."""
     pool = Pool(order.pool)
-    server = _Server(_config(Services.of(settings, pool), settings))
-    _watch_for_the_end(server, pool, order, settings)
-    await pool.start()
+    render_pool = Pool(order.render_pool) if order.render_pool else None
+    pools = [pool, render_pool] if render_pool else [pool]
+    services = Services.of(settings, pool, render_pool)
+    server = _Server(_config(services, settings))
+    _watch_for_the_end(server, pools, order, settings)
+    for each in pools:
+        await each.start()
     _logger.info("listening on %s", settings.url)
-    announcing = asyncio.create_task(_announce(pool, settings))
+    announcing = asyncio.create_task(_announce(services))
     try:
         with socket.socket(fileno=order.listen_fd) as listener:
             await server.serve([listener])
     finally:
         announcing.cancel()
-        await pool.close()
+        for each in pools:
+            await each.close()
 
 
 def _config(services: Services, settings: GatewaySettings) -> uvicorn.Config:
@@ -72,14 +77,15 @@ def _config(services: Services, settings: GatewaySettings) -> uvicorn.Config:
 
 
 def _watch_for_the_end(
-    server: uvicorn.Server, pool: Pool, order: GatewayOrder, settings: GatewaySettings
+    server: uvicorn.Server, pools: list[Pool], order: GatewayOrder, settings: GatewaySettings
 ) -> None:
     loop = asyncio.get_running_loop()
 
     def drain() -> None:
         server.should_exit = True
         # What is still open then gets a proper 503 before the server cancels it.
-        loop.call_later(settings.drain_timeout_s, pool.refuse_pending)
+        for pool in pools:
+            loop.call_later(settings.drain_timeout_s, pool.refuse_pending)
 
     def orphaned() -> None:
         if not os.read(_STDIN, 4096):
@@ -91,8 +97,9 @@ def _watch_for_the_end(
     loop.add_reader(_STDIN, orphaned)
 
 
-async def _announce(pool: Pool, settings: GatewaySettings) -> None:
-    while pool.readiness() is not None:
+async def _announce(services: Services) -> None:
+    settings = services.settings
+    while services.readiness() is not None:
         await asyncio.sleep(_READY_POLL_S)
     names = ", ".join(settings.served_model_names)
     _logger.info("serving on %s as %s", settings.url, names)

@@ -1,5 +1,6 @@
 """The first function of a shard process, importable by the supervisor without loading vLLM."""
 
+from enum import StrEnum
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -18,6 +19,8 @@ class WarmOrder(msgspec.Struct, frozen=True, kw_only=True):
     options: ModelOptions
     logs: LogSettings
     supervisor_pid: int
+    render: bool = False
+    """Load vLLM's renderer too."""
 
 
 class GatewayOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +32,8 @@ class GatewayOrder(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     """Private folder of the shards' sockets."""
     pool: PoolSettings
+    render_pool: PoolSettings | None = None
+    """The bulk shards; None where none are run."""
     settings: msgspec.Raw
     """The gateway's own settings, as its command line made them."""
 
@@ -44,10 +49,19 @@ class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stream may go without a call."""
 
 
+class Role(StrEnum):
+    """What a shard is for."""
+
+    STREAM = "shard"
+    RENDER = "render shard"
+    """Bulk work: render and tokenize, so that no long prompt delays a chunk."""
+
+
 class ShardSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What one shard needs to know."""
 
     shard: int
+    """Index among the shards of its role."""
     address: str
     """Socket path it listens on."""
     authkey: bytes
@@ -58,6 +72,12 @@ class ShardSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of its live streams."""
     successor: bool = False
     """It replaces a shard that ended."""
+    role: Role = Role.STREAM
+
+    @property
+    def name(self) -> str:
+        """How logs and process lists show it."""
+        return f"{self.role.value} {self.shard}"
 
 
 def run_shard(spec: ShardSpec, supervisor: Connection) -> None:

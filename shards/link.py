@@ -15,15 +15,8 @@ from typing import Any, cast
 
 import msgspec
 
-from core.errors import (
-    BadRequest,
-    DerenderError,
-    FaultCode,
-    InternalFault,
-    ShardLostTwice,
-    ShardUnavailable,
-)
-from core.wire import Call, Fault, Kind, Ready, call_encoder, reply_decoder
+from core.errors import DerenderError, FaultCode, ShardLostTwice, ShardUnavailable
+from core.wire import Call, Kind, Ready, call_encoder, reply_decoder
 from shards.channel import FrameReader, connect, header
 from shards.contexts import HeldContexts
 from shards.current import last_call
@@ -86,6 +79,7 @@ class Link:
 
     Attributes:
         shard: Index of the shard.
+        name: How messages and logs call it.
         pending: Calls without an answer, oldest first.
         pending_bytes: Size of those.
         ready: What the shard said of itself; None before its first connection.
@@ -93,9 +87,12 @@ class Link:
         resent: Calls sent again to a successor.
     """
 
-    def __init__(self, shard: int, address: str, authkey: bytes, max_reply_bytes: int) -> None:
+    def __init__(
+        self, shard: int, address: str, authkey: bytes, max_reply_bytes: int, kind: str
+    ) -> None:
         """Describe the shard; `run` connects."""
         self.shard = shard
+        self.name = f"{kind} {shard}"
         self.pending: dict[int, _Pending] = {}
         self.pending_bytes = 0
         self.ready: Ready | None = None
@@ -144,7 +141,7 @@ class Link:
             await protocol.lost
             self._transport = None
             self._lost_at = time.monotonic()
-            _logger.warning("lost shard %d with %d calls in flight", self.shard, len(self.pending))
+            _logger.warning("lost %s with %d calls in flight", self.name, len(self.pending))
             self._blame(self.ready.pid if self.ready else 0)
 
     def close(self) -> None:
@@ -167,9 +164,9 @@ class Link:
             try:
                 return await self._try_connect()
             except (OSError, EOFError, AuthenticationError) as error:
-                _logger.debug("shard %d does not answer yet: %r", self.shard, error)
+                _logger.debug("%s does not answer yet: %r", self.name, error)
             if self.away_s > recovery_timeout_s:
-                self.refuse_pending(f"shard {self.shard} ended and its successor does not answer")
+                self.refuse_pending(f"{self.name} ended and its successor does not answer")
             await asyncio.sleep(delay)
             delay = min(delay * 2, _LONGEST_RETRY_S)
 
@@ -207,7 +204,7 @@ class Link:
         if reply.fault is None:
             pending.future.set_result(reply.body)
         else:
-            pending.future.set_exception(_error_of(reply.fault))
+            pending.future.set_exception(reply.fault.error())
 
     def _send_whole(self, call_id: int) -> None:
         """Send a call again with the contexts the shard turned out to lack."""
@@ -251,18 +248,3 @@ def _write(transport: asyncio.Transport, message: bytes) -> None:
 def _fail(pending: _Pending, error: DerenderError) -> None:
     if not pending.future.done():
         pending.future.set_exception(error)
-
-
-def _error_of(fault: Fault) -> DerenderError:
-    kind = _KINDS.get(fault.code, InternalFault)
-    error = kind.__new__(kind)
-    # Subclasses may take other arguments than what crossed the pipe.
-    DerenderError.__init__(error, fault.message, fault.param)
-    return error
-
-
-def _kinds(root: type[DerenderError]) -> list[type[DerenderError]]:
-    return [root, *(kind for child in root.__subclasses__() for kind in _kinds(child))]
-
-
-_KINDS = {kind.code: kind for kind in _kinds(InternalFault) + _kinds(BadRequest)}

@@ -22,13 +22,14 @@ from core.wire import Ready, Reply, call_decoder, reply_encoder
 from shards import warm
 from shards.channel import accept, listen, send
 from shards.current import CurrentCall
-from shards.entry import ShardSpec
+from shards.entry import Role, ShardSpec
 from shards.logs import configure
 from shards.work import Work
 
 _logger = logging.getLogger(__name__)
 
 _EXPIRY_INTERVAL_S = 1.0
+_BULK_NICENESS = 5
 
 
 def serve(spec: ShardSpec, supervisor: Connection) -> None:
@@ -49,8 +50,11 @@ def serve(spec: ShardSpec, supervisor: Connection) -> None:
 
 def _settle(spec: ShardSpec) -> None:
     """Become a shard: title, log, and signals left to the supervisor."""
-    setproctitle(f"derender: shard {spec.shard}")
-    configure(f"shard {spec.shard}", spec.logs)
+    setproctitle(f"derender: {spec.name}")
+    configure(spec.name, spec.logs)
+    if spec.role is Role.RENDER:
+        # Where cores are short, a chunk goes before a render.
+        os.nice(_BULK_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     faulthandler.enable()
@@ -65,6 +69,8 @@ def _ready(spec: ShardSpec) -> tuple[warm.Answerer | None, Ready]:
         return None, _cannot(spec, outcome.failure or "the model did not load")
     derenderer = outcome.derenderer
     derenderer.warm_up()
+    if spec.role is Role.RENDER:
+        derenderer.start_rendering()
     derenderer.keep_streams(spec.table, successor=spec.successor)
     return derenderer, Ready(
         shard=spec.shard,

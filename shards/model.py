@@ -6,8 +6,9 @@ from collections.abc import Callable, Generator
 from core.derenderer import Derenderer
 from core.limits import Limits
 from core.options import ModelOptions
-from core.vllm_adapter import StartupError, load_model
-from core.wire import Call
+from core.render import render, warm_up
+from core.vllm_adapter import Model, Renderer, StartupError, load_model, load_renderer
+from core.wire import RENDER_KINDS, Call
 from shards.counters import TableCounters
 from shards.entry import TableLimits
 from shards.streams import StreamTable
@@ -16,11 +17,12 @@ Progress = Callable[[str], None]
 
 
 class ShardModel:
-    """A derenderer with its table of live streams."""
+    """A derenderer with its table of live streams, and a renderer where one was asked for."""
 
-    def __init__(self, derenderer: Derenderer) -> None:
+    def __init__(self, derenderer: Derenderer, renderer: Renderer | None = None) -> None:
         """Begin without a table: every call replays."""
         self._derenderer = derenderer
+        self._renderer = renderer
         self._table = StreamTable(TableLimits(streams=0), time.monotonic)
 
     @property
@@ -35,11 +37,19 @@ class ShardModel:
 
     def begin(self, call: Call) -> bytes | Generator[bool, None, bytes]:
         """The JSON of the response to a call, or the steps that lead to it."""
+        if call.kind in RENDER_KINDS and self._renderer is not None:
+            return render(self._renderer, call)
         return self._derenderer.begin(call)
 
     def warm_up(self) -> None:
         """Answer a few calls of its own."""
         self._derenderer.warm_up()
+
+    def start_rendering(self) -> None:
+        """Prepare to render, in a process that is not forked any more."""
+        if self._renderer is not None:
+            self._renderer.start()
+            warm_up(self._renderer)
 
     def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
         """Keep live streams between calls from here on."""
@@ -55,16 +65,31 @@ class ShardModel:
         return self._table.counters()
 
 
-def build(options: ModelOptions, progress: Progress) -> ShardModel | str:
+def build(options: ModelOptions, progress: Progress, *, render: bool) -> ShardModel | str:
     """Load the model's text side and warm its parsers.
+
+    Args:
+        options: What to serve, and how.
+        progress: Told what happens next.
+        render: Load vLLM's renderer too.
 
     Returns:
         The model, or one line that says why it cannot serve.
     """
     try:
-        model = ShardModel(Derenderer(load_model(options, progress)))
+        model = load_model(options, progress)
+        renderer = _renderer(options, model, progress) if render else None
     except StartupError as error:
         return str(error)
     progress("warming parsers")
-    model.warm_up()
-    return model
+    shard_model = ShardModel(Derenderer(model), renderer)
+    shard_model.warm_up()
+    return shard_model
+
+
+def _renderer(options: ModelOptions, model: Model, progress: Progress) -> Renderer:
+    progress("preparing the renderer")
+    renderer = load_renderer(options, model)
+    warm_up(renderer)
+    renderer.close_loop()
+    return renderer

@@ -23,6 +23,8 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     """Socket path of each shard, by index."""
     authkey: bytes
+    name: str = "shard"
+    """What one of them is called in messages."""
     max_calls_in_flight: int = 256
     """Calls one shard may have without an answer; more are refused."""
     max_bytes_in_flight: int = 512 * 1024 * 1024
@@ -52,7 +54,7 @@ class Pool:
         """Describe the shards; `start` connects."""
         self._settings = settings
         self._links = [
-            Link(shard, address, settings.authkey, settings.max_reply_bytes)
+            Link(shard, address, settings.authkey, settings.max_reply_bytes, settings.name)
             for shard, address in enumerate(settings.addresses)
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,14 +108,14 @@ class Pool:
         """
         link = self._links[shard]
         if link.ready is None:
-            raise ShardUnavailable(self._missing() or "the shards are warming up")
+            raise ShardUnavailable(self.readiness() or f"the {self._settings.name}s are warming up")
         call = name_contexts(call, self._seed)
         size = _size(call)
         if len(link.pending) >= self._settings.max_calls_in_flight:
-            raise Overloaded(f"shard {shard} has {len(link.pending)} requests waiting")
+            raise Overloaded(f"{link.name} has {len(link.pending)} requests waiting")
         room = self._settings.max_bytes_in_flight - link.pending_bytes
         if link.pending and size > room:
-            raise Overloaded(f"shard {shard} has {link.pending_bytes} bytes of requests waiting")
+            raise Overloaded(f"{link.name} has {link.pending_bytes} bytes of requests waiting")
         try:
             return await link.submit(call, size)
         except asyncio.CancelledError:
@@ -141,7 +143,13 @@ class Pool:
 
     def readiness(self) -> str | None:
         """Why the service does not serve fully; None when every shard serves."""
-        return self._missing()
+        missing = [link for link in self._links if not link.connected]
+        if not missing:
+            return None
+        state = "restarting" if missing[0].ready else "warming up"
+        numbers = ", ".join(str(link.shard) for link in missing)
+        shards = f"{len(missing)} of {len(self._links)} {self._settings.name}s"
+        return f"{shards} do not serve ({state}: {numbers})"
 
     @property
     def ready(self) -> Ready | None:
@@ -160,14 +168,6 @@ class Pool:
             )
             for link in self._links
         ]
-
-    def _missing(self) -> str | None:
-        missing = [link for link in self._links if not link.connected]
-        if not missing:
-            return None
-        state = "restarting" if missing[0].ready else "warming up"
-        names = ", ".join(str(link.shard) for link in missing)
-        return f"{len(missing)} of {len(self._links)} shards do not serve ({state}: {names})"
 
 
 def _size(call: Call) -> int:

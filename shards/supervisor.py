@@ -22,7 +22,7 @@ from setproctitle import setproctitle
 from core.options import ModelOptions
 from shards.children import Backoff, Gateway, Shard, WarmParent
 from shards.ending import end
-from shards.entry import WARM_VARIABLE, GatewayOrder, ShardSpec, TableLimits, WarmOrder
+from shards.entry import WARM_VARIABLE, GatewayOrder, Role, ShardSpec, TableLimits, WarmOrder
 from shards.logs import LogSettings, configure
 from shards.pool import PoolSettings
 from shards.signals import END_SIGNALS, SignalRecord
@@ -39,6 +39,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     options: ModelOptions
     shards: int
+    render_shards: int = 0
     max_frame_bytes: int
     logs: LogSettings
     table: TableLimits
@@ -69,7 +70,9 @@ class Supervisor:
         self._signals = signals
         self._directory = Path(tempfile.mkdtemp(prefix="derender-"))
         self._authkey = secrets.token_bytes(32)
-        self._slots = [_Slot(self._spec(index)) for index in range(service.shards)]
+        specs = [self._spec(Role.STREAM, index) for index in range(service.shards)]
+        specs += [self._spec(Role.RENDER, index) for index in range(service.render_shards)]
+        self._slots = {spec.name: _Slot(spec) for spec in specs}
         self._warm_parent = WarmParent(service.preload)
         self._gateway: Gateway | None = None
         self._gateway_due_at: float | None = 0.0
@@ -95,10 +98,12 @@ class Supervisor:
 
     # Start
 
-    def _spec(self, index: int) -> ShardSpec:
+    def _spec(self, role: Role, index: int) -> ShardSpec:
+        name = f"{role.name.lower()}-{index}.sock"
         return ShardSpec(
             shard=index,
-            address=str(self._directory / f"shard-{index}.sock"),
+            role=role,
+            address=str(self._directory / name),
             authkey=self._authkey,
             max_frame_bytes=self._service.max_frame_bytes,
             logs=self._service.logs,
@@ -108,12 +113,17 @@ class Supervisor:
     def _prepare_environment(self) -> None:
         """Set what the children's libraries read; the warmed parent must not start threads."""
         order = WarmOrder(
-            options=self._service.options, logs=self._service.logs, supervisor_pid=os.getpid()
+            options=self._service.options,
+            logs=self._service.logs,
+            supervisor_pid=os.getpid(),
+            render=self._service.render_shards > 0,
         )
         os.environ[WARM_VARIABLE] = msgspec.json.encode(order).decode()
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["VLLM_NO_USAGE_STATS"] = "1"
         os.environ["DO_NOT_TRACK"] = "1"
+        # A shard renders on its one thread, which no timeout can interrupt.
+        os.environ["VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT"] = "0"
         os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
         os.environ.setdefault("TORCH_LOGS", "-all")
         if Path(self._service.options.model).is_dir():
@@ -127,13 +137,17 @@ class Supervisor:
             listen_fd=self._listener.fileno(),
             supervisor_pid=os.getpid(),
             directory=str(self._directory),
-            pool=PoolSettings(
-                addresses=tuple(slot.spec.address for slot in self._slots), authkey=self._authkey
-            ),
+            pool=self._pool(Role.STREAM),
+            render_pool=self._pool(Role.RENDER) if self._service.render_shards else None,
             settings=msgspec.Raw(self._service.gateway_settings),
         )
         command = self._service.gateway_command
         self._gateway = Gateway(command, msgspec.json.encode(order), self._listener)
+
+    def _pool(self, role: Role) -> PoolSettings:
+        specs = [slot.spec for slot in self._slots.values()]
+        addresses = tuple(spec.address for spec in specs if spec.role is role)
+        return PoolSettings(addresses=addresses, authkey=self._authkey, name=role.value)
 
     # Watch
 
@@ -151,13 +165,13 @@ class Supervisor:
             self._check_gateway()
 
     def _shards(self) -> list[Shard]:
-        return [slot.shard for slot in self._slots if slot.shard]
+        return [slot.shard for slot in self._slots.values() if slot.shard]
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
         if self._gateway_due_at is not None and self._gateway_due_at <= now:
             self._start_gateway()
-        for slot in self._slots:
+        for slot in self._slots.values():
             if slot.due_at is not None and slot.due_at <= now:
                 slot.due_at = None
                 slot.backoff.started()
@@ -165,54 +179,52 @@ class Supervisor:
                 self._warm_parent.request(spec)
 
     def _time_to_next_start(self) -> float | None:
-        dues = [self._gateway_due_at, *(slot.due_at for slot in self._slots)]
+        dues = [self._gateway_due_at, *(slot.due_at for slot in self._slots.values())]
         times = [due for due in dues if due is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _take_fork(self) -> None:
         spec, result = self._warm_parent.take()
-        slot = self._slots[spec.shard]
+        slot = self._slots[spec.name]
         if isinstance(result, Shard):
             slot.shard = result
             return
-        reason = f"the warmed parent ended while shard {spec.shard} was to be forked"
+        reason = f"the warmed parent ended while {spec.name} was to be forked"
         if not self._started:
             raise CannotStart(reason)
         _logger.error("%s (%r); it is started anew", reason, result)
         slot.due_at = time.monotonic() + slot.backoff.next_delay_s()
 
     def _hear(self, shard: Shard) -> None:
-        slot = self._slots[shard.spec.shard]
+        slot = self._slots[shard.spec.name]
         if not shard.hear():
             self._replace(slot, shard)
         elif shard.ready and shard.ready.error:
             if not self._started:
                 raise CannotStart(shard.ready.error)
-            _logger.error("shard %d cannot serve: %s", shard.spec.shard, shard.ready.error)
+            _logger.error("%s cannot serve: %s", shard.spec.name, shard.ready.error)
         elif shard.ready:
             self._welcome(shard, warm=shard.ready.warm)
 
     def _welcome(self, shard: Shard, *, warm: bool) -> None:
         milliseconds = (time.monotonic() - shard.forked_at) * 1000
-        number = shard.spec.shard
-        _logger.info(
-            "shard %d serves (pid %d, %.0f ms after fork)", number, shard.pid, milliseconds
-        )
+        name = shard.spec.name
+        _logger.info("%s serves (pid %d, %.0f ms after fork)", name, shard.pid, milliseconds)
         if not warm:
-            _logger.warning("shard %d was not forked warm: it holds its own copy of vLLM", number)
-        if not self._started and all(s.shard and s.shard.ready for s in self._slots):
+            _logger.warning("%s was not forked warm: it holds its own copy of vLLM", name)
+        if not self._started and all(s.shard and s.shard.ready for s in self._slots.values()):
             self._started = True
 
     def _replace(self, slot: _Slot, shard: Shard) -> None:
         slot.shard = None
-        number, code = shard.spec.shard, shard.exit_code()
+        name, code = shard.spec.name, shard.exit_code()
         if not self._started:
-            raise CannotStart(f"shard {number} ended with {code} before it was ready")
+            raise CannotStart(f"{name} ended with {code} before it was ready")
         delay = slot.backoff.next_delay_s()
         slot.due_at = time.monotonic() + delay
         _logger.error(
-            "shard %d (pid %d) ended with %s; its successor starts in %.2f s",
-            number,
+            "%s (pid %d) ended with %s; its successor starts in %.2f s",
+            name,
             shard.pid,
             code,
             delay,

@@ -49,6 +49,9 @@ class Answerer(Protocol):
     def warm_up(self) -> None:
         """Answer a few calls of its own."""
 
+    def start_rendering(self) -> None:
+        """Prepare to render, in a process that is not forked any more."""
+
     def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
         """Keep live streams between calls from here on."""
 
@@ -102,7 +105,7 @@ def warm(order: WarmOrder) -> Outcome:
     try:
         steps("importing vLLM (about 15 s)")
         model = importlib.import_module("shards.model")
-        built = model.build(order.options, steps)
+        built = model.build(order.options, steps, render=order.render)
     except Exception as error:
         _logger.debug("warming failed", exc_info=True)
         return Outcome(pid=pid, failure=f"{type(error).__name__}: {_first_line(error)}")

@@ -19,7 +19,7 @@ from shards.warm import Answerer
 SLICE_S = 0.001
 """How long one call may keep the others waiting."""
 
-_INTERNAL = Fault(FaultCode.INTERNAL, "internal error while derendering; see the shard's log")
+_INTERNAL = Fault(FaultCode.INTERNAL, "internal error; see the shard's log")
 _logger = logging.getLogger(__name__)
 
 Answered = Callable[[Connection, Reply], None]
@@ -118,7 +118,7 @@ class Work:
         except DerenderError as error:
             return Reply(call.call_id, fault=Fault.of(error))
         except Exception:
-            _logger.exception("derendering failed", extra={"request_id": call.trace_id})
+            _logger.exception("answering failed", extra={"request_id": call.trace_id})
             return Reply(call.call_id, fault=_INTERNAL)
 
     def _cancel(self, chosen: Callable[[_Task], bool]) -> None:

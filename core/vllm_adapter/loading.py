@@ -1,5 +1,6 @@
 """From a model folder to a `Model` in memory: no weights, no GPU, no engine."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -8,6 +9,10 @@ import vllm
 from pydantic import ValidationError
 from vllm import AsyncEngineArgs, envs
 from vllm.config import ModelConfig, VllmConfig
+from vllm.entrypoints.common.cli_args import (
+    BaseFrontendArgs,
+    resolve_default_chat_template_kwargs,
+)
 from vllm.parser import ParserManager
 from vllm.reasoning import ReasoningParserManager
 from vllm.renderers.chat_utils import load_chat_template
@@ -39,6 +44,7 @@ class Model:
         tokens: The vocabulary.
         limits: Bounds requests must keep.
         ends: Tokens that end a generation.
+        vllm_config: What vLLM made of the options.
         parses: A tool-call or reasoning parser is configured.
         counts_reasoning: Usage reports reasoning tokens, as the coupled server does with a
         reasoning parser.
@@ -52,6 +58,7 @@ class Model:
         """
         model_config = vllm_config.model_config
         self.names = options.names
+        self.vllm_config = vllm_config
         self.tokens = Tokens(tokenizer)
         self.limits = Limits(
             max_model_len=model_config.max_model_len,
@@ -102,9 +109,9 @@ def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Model:
     progress("reading the model config")
     _import_plugins(options)
     _check_parser_names(options)
-    vllm_config = _one_line(lambda: _vllm_config(options), f"cannot read model {options.model!r}")
+    vllm_config = one_line(lambda: _vllm_config(options), f"cannot read model {options.model!r}")
     progress("loading the tokenizer")
-    tokenizer = _one_line(
+    tokenizer = one_line(
         lambda: cached_tokenizer_from_config(vllm_config.model_config),
         f"cannot load the tokenizer of {options.model!r}",
     )
@@ -130,6 +137,8 @@ def _vllm_config(options: ModelOptions) -> VllmConfig:
         max_logprobs=options.max_logprobs,
         served_model_name=list(options.names),
         reasoning_parser=options.reasoning_parser or "",
+        generation_config=options.generation_config,
+        override_generation_config=options.override_generation_config or {},
     )
     model_config = arguments.create_model_config()
     # Nothing is computed here, so the checkpoint's quantization must not be asked of this machine.
@@ -148,7 +157,7 @@ def _default_reasoning_parser(vllm_config: VllmConfig) -> str:
 def _parser_config(
     options: ModelOptions, model_config: ModelConfig, tokenizer: Any, reasoning: str
 ) -> ParserConfig:
-    parser_cls = _one_line(
+    parser_cls = one_line(
         lambda: ParserManager.get_parser(
             tool_parser_name=options.tool_call_parser,
             reasoning_parser_name=reasoning or None,
@@ -165,12 +174,22 @@ def _parser_config(
         tokenizer=tokenizer,
         model_config=model_config,
         enable_auto_tools=options.enable_auto_tool_choice,
-        chat_template=_one_line(
+        chat_template=one_line(
             lambda: load_chat_template(options.chat_template), "cannot read the chat template"
         ),
         content_format=options.chat_template_content_format,
-        default_template_kwargs=options.default_chat_template_kwargs or {},
+        default_template_kwargs=default_template_kwargs(options),
+        effort_map=options.reasoning_effort_map or {},
     )
+
+
+def default_template_kwargs(options: ModelOptions) -> dict[str, Any]:
+    """Template arguments a request need not give, with those vLLM's server adds by itself."""
+    arguments = Namespace(
+        default_chat_template_kwargs=options.default_chat_template_kwargs,
+        cohere_format=BaseFrontendArgs.cohere_format,
+    )
+    return dict(resolve_default_chat_template_kwargs(arguments))
 
 
 def _end_tokens(model_config: ModelConfig, tokenizer: Any) -> EndTokens:
@@ -183,10 +202,10 @@ def _end_tokens(model_config: ModelConfig, tokenizer: Any) -> EndTokens:
 def _import_plugins(options: ModelOptions) -> None:
     if options.tool_parser_plugin:
         plugin = options.tool_parser_plugin
-        _one_line(lambda: ToolParserManager.import_tool_parser(plugin), f"cannot import {plugin!r}")
+        one_line(lambda: ToolParserManager.import_tool_parser(plugin), f"cannot import {plugin!r}")
     if options.reasoning_parser_plugin:
         other = options.reasoning_parser_plugin
-        _one_line(
+        one_line(
             lambda: ReasoningParserManager.import_reasoning_parser(other),
             f"cannot import {other!r}",
         )
@@ -204,7 +223,7 @@ def _check_name(flag: str, name: str | None, known: list[str]) -> None:
         raise StartupError(f"{flag}: no parser {name!r}; there are {', '.join(sorted(known))}")
 
 
-def _one_line(action: Callable[[], T], failure: str) -> T:
+def one_line(action: Callable[[], T], failure: str) -> T:
     """Run a step of the start; whatever vLLM raises becomes one line for the operator."""
     try:
         return action()

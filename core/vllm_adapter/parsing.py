@@ -82,6 +82,7 @@ class ParserConfig(NamedTuple):
     chat_template: str | None
     content_format: Any
     default_template_kwargs: dict[str, Any]
+    effort_map: dict[str, str]
 
 
 class ChatContext:
@@ -187,7 +188,7 @@ class ChatContext:
 
     def _resolve_template_kwargs(self) -> dict[str, Any]:
         params = self._request.build_chat_params(
-            self._config.chat_template, self._config.content_format, {}
+            self._config.chat_template, self._config.content_format, self._config.effort_map
         )
         merged = params.with_defaults(self._config.default_template_kwargs)
         return dict(merged.chat_template_kwargs)

@@ -102,7 +102,7 @@ def _read(model: type[M], raw: bytes, member: str) -> M:
     try:
         return model.model_validate(msgspec.json.decode(raw))
     except ValidationError as error:
-        raise _refusal(error, member) from None
+        raise refusal(error, member) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequest(f"`{member}` is not valid JSON: {error}", member) from None
     except Exception as error:
@@ -110,14 +110,22 @@ def _read(model: type[M], raw: bytes, member: str) -> M:
         raise _validator_refusal(error, member) from error
 
 
-def _refusal(error: ValidationError, member: str) -> BadRequest:
-    """One sentence for the first problem; of a union's members the deepest fits best."""
+def refusal(error: ValidationError, member: str = "") -> BadRequest:
+    """One sentence for the first problem; of a union's members the deepest fits best.
+
+    Args:
+        error: What pydantic found.
+        member: Where in the caller's body the model begins; empty for the body itself.
+    """
     first, *others = error.errors(include_url=False, include_context=False, include_input=False)
     same_field = [other for other in others if other["loc"][:1] == first["loc"][:1]]
     problem = max([first, *same_field], key=lambda entry: len(entry["loc"]))
-    param = member + "".join(_step(part) for part in problem["loc"] if _is_path(part))
+    steps = "".join(_step(part) for part in problem["loc"] if _is_path(part))
+    param = (member + steps).removeprefix(".")
+    subject = f"`{param}`" if param else "the body"
     reason = problem["msg"].removeprefix("Value error, ")
-    return BadRequest(f"`{param}`: {reason[:1].lower()}{reason[1:]}.".replace("..", "."), param)
+    sentence = f"{subject}: {reason[:1].lower()}{reason[1:]}.".replace("..", ".")
+    return BadRequest(sentence, param or None)
 
 
 def _validator_refusal(error: Exception, member: str) -> BadRequest:

@@ -35,7 +35,7 @@ def routes(services: Services) -> list[HTTPRouteHandler]:
 
     @route("/health", http_method=_READ, sync_to_thread=False)
     def health() -> Response[bytes]:
-        reason = services.pool.readiness()
+        reason = services.readiness()
         if reason is None:
             return json_answer(Health(status="ok"))
         answer = Health(status="unavailable", reason=reason)

@@ -32,6 +32,7 @@ def test_titles_and_weight(service: Service) -> None:
     titles = [title for title in service.processes().values() if title.startswith("derender: ")]
     assert sorted(titles) == [
         "derender: gateway 0",
+        "derender: render shard 0",
         "derender: shard 0",
         "derender: shard 1",
         "derender: supervisor",

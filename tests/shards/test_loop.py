@@ -32,6 +32,9 @@ class ScriptedDerenderer:
     def warm_up(self) -> None:
         return None
 
+    def start_rendering(self) -> None:
+        return None
+
     def __init__(self) -> None:
         self.closed = threading.Event()
 

@@ -1,0 +1,234 @@
+"""Rendering by vLLM's own render server: its request models, renderer and answers, without HTTP."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from vllm.config import VllmConfig
+from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.models.protocol import BaseModelPath
+from vllm.entrypoints.openai.models.serving import OpenAIModelRegistry
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.entrypoints.scale_out.render.serving import ServingRender
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+from vllm.entrypoints.serve.tokenize.protocol import DetokenizeRequest, TokenizeRequest
+from vllm.entrypoints.serve.tokenize.serving import ServingTokenization
+from vllm.entrypoints.serve.utils.api_utils import create_json_response
+from vllm.renderers.chat_utils import load_chat_template
+from vllm.renderers.online_renderer import OnlineRenderer
+from vllm.renderers.registry import RENDERER_REGISTRY
+from vllm.tokenizers.registry import tokenizer_args_from_config
+
+from core.errors import BadRequest, RenderRefused
+from core.options import ModelOptions
+from core.vllm_adapter.encoding import render_tokenizer, start_encoding
+from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
+from core.vllm_adapter.requests import refusal
+from core.wire import Kind
+
+CALL_CPU_S = 30.0
+"""CPU time of one call where callers bring templates, as long as vLLM lets one template take."""
+
+_INTERNAL = 500
+
+
+class _Endpoint(NamedTuple):
+    """How vLLM's server reads and serves one kind of call."""
+
+    body: TypeAdapter[Any]
+    serve: Callable[[Any, Any], Awaitable[Any]]
+
+
+class Renderer:
+    """Answers the calls vLLM's render server answers, with its bodies. One call at a time.
+
+    Nothing it builds starts a thread before `start`, so that processes can be forked from here.
+    """
+
+    def __init__(self, options: ModelOptions, model: Model) -> None:
+        """Build vLLM's renderer around a loaded model.
+
+        Args:
+            options: What to serve, and how.
+            model: The model, as `load_model` left it.
+        """
+        config = model.vllm_config
+        self._tokenizer = render_tokenizer(model.tokens.tokenizer, fast=options.fastokens)
+        self._online = _online_renderer(options, config, self._tokenizer)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._limit: Callable[[], AbstractContextManager[None]] = nullcontext
+        registry = OpenAIModelRegistry(
+            model_config=config.model_config,
+            base_model_paths=[BaseModelPath(name, options.model) for name in options.names],
+        )
+        render = ServingRender(
+            registry,
+            self._online,
+            disabled_thinking_effort=options.anthropic_disabled_thinking_effort,
+        )
+        tokenization = ServingTokenization(
+            registry,
+            self._online,
+            chat_template=self._online.chat_template,
+            chat_template_content_format=self._online.chat_template_content_format,
+            default_chat_template_kwargs=self._online.default_chat_template_kwargs,
+            trust_request_chat_template=options.trust_request_chat_template,
+        )
+        self._endpoints = _endpoints(render, tokenization)
+        # A refused model name is the caller's mistake, and in the gateway's log already.
+        logging.getLogger(ServingRender.__module__).setLevel(logging.CRITICAL)
+
+    def answer(self, kind: Kind, body: Any, request_id: str) -> bytes:
+        """The JSON of vLLM's answer.
+
+        Args:
+            kind: One of `core.wire.RENDER_KINDS`.
+            body: The request body, decoded.
+            request_id: What the caller's `X-Request-Id` says; empty where there is none.
+
+        Raises:
+            core.errors.BadRequest: The body is not such a request.
+            RenderRefused: vLLM's server refuses the request.
+        """
+        endpoint = self._endpoints[kind]
+        headers = {"X-Request-Id": request_id} if request_id else {}
+        try:
+            request = _read(endpoint.body, body)
+            answer = self._run(endpoint.serve(request, SimpleNamespace(headers=headers)))
+        except ValidationError as error:
+            raise refusal(error) from None
+        except BadRequest:
+            raise
+        except Exception as error:
+            raise _refused(create_error_response(error), error) from error
+        if isinstance(answer, ErrorResponse):
+            raise _refused(answer)
+        return bytes(create_json_response(answer).body)
+
+    def warm_up(self) -> None:
+        """Compile the chat template before the fork."""
+        self._online.warmup()
+
+    def start(self) -> None:
+        """Encode as fast as can be from here on, and bound calls where callers bring templates.
+
+        Starts threads and takes SIGVTALRM: only in the main thread of a process of its own.
+        """
+        start_encoding(self._tokenizer)
+        if self._online.trust_request_chat_template:
+            signal.signal(signal.SIGVTALRM, _too_long)
+            self._limit = _limited
+
+    def close_loop(self) -> None:
+        """Let go of the event loop, which does not survive a fork."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def _run(self, work: Awaitable[Any]) -> Any:
+        if self._loop is None:
+            self._loop = _Loop()
+        with self._limit():
+            return self._loop.run_until_complete(work)
+
+
+def load_renderer(options: ModelOptions, model: Model) -> Renderer:
+    """Build the renderer of a loaded model, and compile its chat template.
+
+    Raises:
+        StartupError: It cannot be had.
+    """
+    renderer = one_line(lambda: Renderer(options, model), "cannot prepare the renderer")
+    renderer.warm_up()
+    return renderer
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Runs at once what is meant for an executor: one call at a time needs no threads."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is the future's
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Interrupt what takes too long: a template a caller wrote may never end."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, CALL_CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError(f"rendering took more than {CALL_CPU_S:g} s of CPU time")
+
+
+def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) -> OnlineRenderer:
+    mode, *_ = tokenizer_args_from_config(config.model_config)
+    renderer = RENDERER_REGISTRY.load_renderer(mode, config, tokenizer)
+    return OnlineRenderer(
+        model_config=config.model_config,
+        renderer=renderer,
+        request_logger=None,
+        chat_template=load_chat_template(options.chat_template),
+        chat_template_content_format=options.chat_template_content_format,
+        trust_request_chat_template=options.trust_request_chat_template,
+        trust_request_mm_kwargs=options.trust_request_mm_kwargs,
+        enable_auto_tools=options.enable_auto_tool_choice,
+        exclude_tools_when_tool_choice_none=options.exclude_tools_when_tool_choice_none,
+        tool_parser=options.tool_call_parser,
+        tool_strict_level=options.tool_strict_level,
+        reasoning_parser=config.structured_outputs_config.reasoning_parser or None,
+        default_chat_template_kwargs=default_template_kwargs(options),
+        reasoning_effort_map=options.reasoning_effort_map,
+    )
+
+
+def _endpoints(render: ServingRender, tokenization: ServingTokenization) -> dict[Kind, _Endpoint]:
+    async def responses(request: Any, _: Any) -> Any:
+        return await render.render_responses_request(request)
+
+    return {
+        Kind.RENDER_CHAT: _Endpoint(TypeAdapter(ChatCompletionRequest), render.render_chat_request),
+        Kind.RENDER_COMPLETION: _Endpoint(
+            TypeAdapter(CompletionRequest), render.render_completion_request
+        ),
+        Kind.RENDER_RESPONSES: _Endpoint(TypeAdapter(ResponsesRequest), responses),
+        Kind.RENDER_MESSAGES: _Endpoint(
+            TypeAdapter(AnthropicMessagesRequest), render.render_messages_request
+        ),
+        Kind.TOKENIZE: _Endpoint(TypeAdapter(TokenizeRequest), tokenization.create_tokenize),
+        Kind.DETOKENIZE: _Endpoint(TypeAdapter(DetokenizeRequest), tokenization.create_detokenize),
+    }
+
+
+def _read(model: TypeAdapter[Any], body: Any) -> Any:
+    """Validate a body; validators of vLLM stumble over shapes they do not expect."""
+    try:
+        return model.validate_python(body)
+    except (TypeError, AttributeError, KeyError, IndexError) as error:
+        raise BadRequest("a member of the body has a shape that is not understood") from error
+
+
+def _refused(response: ErrorResponse, cause: Exception | None = None) -> Exception:
+    """The refusal in vLLM's error body; the cause itself where vLLM has no word for it."""
+    error = response.error
+    if cause is not None and error.code == _INTERNAL:
+        return cause
+    return RenderRefused(error.message, error.param, error.code, error.type)

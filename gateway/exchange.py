@@ -1,0 +1,154 @@
+"""One request of a route that passes a shard's bytes on: from its headers to its answer.
+
+These are plain ASGI handlers: the answer is the shard's bytes, so nothing is gained from the
+framework's request objects, dependency injection and serialization.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from litestar import asgi
+from litestar.handlers import ASGIRouteHandler
+from litestar.types import Receive, Scope, Send
+
+from core.errors import DerenderError, InternalFault, TimedOut
+from gateway import errors
+from gateway.body import ClientGone, check_content_type, read
+from gateway.disconnect import while_connected
+from gateway.services import Services
+
+_logger = logging.getLogger(__name__)
+
+_SAFE_ID_BYTES = frozenset(range(0x21, 0x7F))
+_LONGEST_ID = 128
+
+
+class Exchange(ABC):
+    """One request on its way to an answer.
+
+    Attributes:
+        name: Label in the metrics.
+        path: The route's.
+        mode: Label in the metrics, once the body was read.
+        request_id: The caller's `x-request-id`, or one drawn.
+    """
+
+    def __init__(
+        self, name: str, path: str, services: Services, headers: dict[bytes, bytes]
+    ) -> None:
+        """Begin with the headers."""
+        self.name = name
+        self.path = path
+        self.services = services
+        self.headers = headers
+        self.request_id = _request_id(headers)
+        self.mode = "unknown"
+
+    @abstractmethod
+    async def call(self, body: bytes) -> bytes:
+        """Have a shard answer; any DerenderError is a refusal."""
+
+    async def answer(self, receive: Receive) -> tuple[int, errors.Headers, bytes]:
+        """Status, extra headers and body."""
+        try:
+            return 200, [], await self._in_time(receive)
+        except DerenderError as error:
+            self.services.metrics.refused(errors.reason(error))
+            answer = errors.answer(error)
+            self._log_refusal(answer[0], error)
+            return answer
+        except ClientGone:
+            raise
+        except Exception:
+            _logger.exception("answering failed", extra={"request_id": self.request_id})
+            self.services.metrics.refused("internal")
+            return errors.answer(InternalFault("internal error; see the gateway's log"))
+
+    async def _in_time(self, receive: Receive) -> bytes:
+        """The answer, unless it takes too long or nobody waits for it any more."""
+        timeout_s = self.services.settings.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                check_content_type(self.headers)
+                body = await read(self.headers, receive, self.services.settings.max_body_bytes)
+                self.services.metrics.body_read(self.name, len(body))
+                return await while_connected(self.call(body), receive)
+        except TimeoutError:
+            raise TimedOut(f"the request took more than {timeout_s:g} s") from None
+
+    def _log_refusal(self, status: int, error: DerenderError) -> None:
+        level = logging.WARNING if status >= 500 else logging.INFO
+        arguments = (self.path, status, error.message)
+        _logger.log(level, "%s %d: %s", *arguments, extra={"request_id": self.request_id})
+
+
+def route(
+    path: str, services: Services, begin: Callable[[dict[bytes, bytes]], Exchange]
+) -> ASGIRouteHandler:
+    """A handler that answers POST.
+
+    Args:
+        path: Where it is served.
+        services: What routes work with.
+        begin: Makes the exchange from the headers.
+    """
+
+    @asgi(path, copy_scope=False)
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        begun = time.perf_counter()
+        if (method := scope.get("method")) != "POST":
+            await _refuse_method(str(method), send)
+            return
+        exchange = begin(dict(scope["headers"]))
+        try:
+            status, extra, body = await exchange.answer(receive)
+        except ClientGone:
+            services.metrics.refused("client_gone")
+            return
+        extra.append((b"x-request-id", exchange.request_id.encode()))
+        await _send(send, status, extra, body)
+        elapsed = time.perf_counter() - begun
+        services.metrics.answered(exchange.name, exchange.mode, status, elapsed)
+        if _logger.isEnabledFor(logging.DEBUG):
+            _logger.debug(
+                "%s %d in %.2f ms",
+                *(path, status, elapsed * 1000),
+                extra={"request_id": exchange.request_id},
+            )
+
+    return handler
+
+
+async def _send(send: Send, status: int, extra: errors.Headers, body: bytes) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *extra,
+    ]
+    start: Any = {"type": "http.response.start", "status": status, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _refuse_method(method: str, send: Send) -> None:
+    allow = [(b"allow", b"OPTIONS, POST")]
+    if method == "OPTIONS":
+        start: Any = {"type": "http.response.start", "status": 204, "headers": allow}
+        await send(start)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return
+    body = errors.http_body(405, f"{method} is not allowed here; use POST")
+    await _send(send, 405, allow, b"" if method == "HEAD" else body)
+
+
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The caller's `x-request-id` where it is short and printable, else a drawn one."""
+    given = headers.get(b"x-request-id")
+    if given and len(given) <= _LONGEST_ID and _SAFE_ID_BYTES.issuperset(given):
+        return given.decode()
+    return os.urandom(8).hex()

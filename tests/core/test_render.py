@@ -1,0 +1,86 @@
+"""Render in one process: what a running server is not asked for."""
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.errors import BadRequest, RenderRefused
+from core.options import ModelOptions
+from core.render import render, warm_up
+from core.vllm_adapter import Renderer, load_model, load_renderer, rendering
+from core.wire import Call, Fault, Kind
+from tests.serving import DEMO_MODEL
+
+# vLLM reads a field of its own that it calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:max_tokens is deprecated:DeprecationWarning")
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def trusting() -> Iterator[Renderer]:
+    """A renderer that takes request templates, with settings of its own."""
+    options = ModelOptions(
+        model=str(DEMO_MODEL),
+        trust_request_chat_template=True,
+        reasoning_effort_map={"high": "max"},
+        override_generation_config={"temperature": 0.25, "max_new_tokens": 100},
+        anthropic_disabled_thinking_effort="low",
+    )
+    renderer = load_renderer(options, load_model(options, lambda step: None))
+    warm_up(renderer)
+    renderer.start()
+    yield renderer
+    renderer.close_loop()
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+
+
+def _ask(renderer: Renderer, kind: Kind, body: Any) -> Any:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    call = Call(1, kind, "", 0, "", b"", b"", b"", b"", raw)
+    return json.loads(render(renderer, call))
+
+
+def test_a_trusted_request_template_is_used(trusting: Renderer) -> None:
+    body = {"messages": MESSAGES, "chat_template": TEMPLATE}
+    rendered = _ask(trusting, Kind.RENDER_CHAT, body)["token_ids"]
+    assert rendered == _ask(trusting, Kind.TOKENIZE, {"prompt": "user: Hi"})["tokens"]
+    assert rendered == _ask(trusting, Kind.TOKENIZE, body)["tokens"]
+
+
+def test_defaults_of_the_server_reach_the_engine(trusting: Renderer) -> None:
+    answer = _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES, "reasoning_effort": "high"})
+    assert answer["sampling_params"]["temperature"] == 0.25
+    assert answer["sampling_params"]["max_tokens"] == 100
+    assert answer["parse_context"]["chat_template_kwargs"]["reasoning_effort"] == "max"
+
+
+def test_an_endless_template_is_stopped(
+    trusting: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendering, "CALL_CPU_S", 0.3)
+    endless = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}"
+    with pytest.raises(RenderRefused) as refused:
+        _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES, "chat_template": endless})
+    assert refused.value.status == 400
+    assert "more than 0.3 s" in refused.value.message
+    assert _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES})["token_ids"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"prompt": "\xff"}', b"[" * 100_000])
+def test_what_is_no_json_is_refused(trusting: Renderer, body: bytes) -> None:
+    with pytest.raises(BadRequest, match=r"^the body (is|must)"):
+        _ask(trusting, Kind.TOKENIZE, body)
+
+
+def test_a_refusal_crosses_a_pipe_whole() -> None:
+    refusal = RenderRefused("No such model.", "model", 404, "NotFoundError")
+    raw = msgspec.msgpack.encode(Fault.of(refusal))
+    error = msgspec.msgpack.decode(raw, type=Fault).error()
+    assert isinstance(error, RenderRefused)
+    assert vars(error) == vars(refusal)
