@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Raw
 
 from core.bounds import decode, ids_decoder, lens_decoder
 
@@ -62,13 +61,10 @@ class History:
         """The current position."""
         return Mark(len(self._ids_text), len(self._lens_text))
 
-    def ids_json(self) -> Raw:
-        """JSON of `output_token_ids`."""
-        return Raw(b"[" + self._ids_text + b"]")
-
-    def lens_json(self) -> Raw:
-        """JSON of `output_chunk_lens`."""
-        return Raw(b"[" + self._lens_text + b"]")
+    @property
+    def texts(self) -> tuple[bytearray, bytearray]:
+        """JSON of both lists without their brackets, to read; `append` changes them."""
+        return self._ids_text, self._lens_text
 
     def equals(self, ids: bytes, lens: bytes, until: Mark | None = None) -> bool:
         """Whether a carried history is ours, or ours up to a position.

@@ -11,6 +11,7 @@ from core.context import StreamContext
 from core.decoding import open_stream
 from core.generate import Finish, ParsedState, StopWindow
 from core.history import History, Mark
+from core.issued import IssuedState
 from core.openai import Delta
 from core.server import Server
 from core.stopping import StopMatcher, split_stop_token
@@ -43,6 +44,7 @@ class LiveStream:
         context: Prompt and request.
         history: Every token taken, by chunk.
         state: The small members of the state last issued.
+        issued: Those as JSON, None before the first.
         last: The last answer, None before the first.
         steps: Calls and replayed chunks that moved the stream; the number of its checkpoint.
         secret: Makes its checkpoints unguessable; empty until one is asked for.
@@ -57,6 +59,7 @@ class LiveStream:
         self.rules = context.chat.rules
         self.history = History()
         self.state = ParsedState()
+        self.issued: IssuedState | None = None
         self.last: LastAnswer | None = None
         self.steps = 0
         self.secret = ""
@@ -121,7 +124,7 @@ class LiveStream:
 
     def replay(self, ids: Sequence[int], finish: Finish | None) -> None:
         """Take one chunk of a carried history; only the last one may have ended the choice."""
-        self.last = None
+        self.last = self.issued = None
         # Checkpoints issued before name another position.
         self.steps += 1
         if finish is None:

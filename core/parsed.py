@@ -17,7 +17,7 @@ from core.bounds import (
     parsed_state_decoder,
 )
 from core.chat_answers import chat_chunk, chat_logprobs, send_role, weight_versions
-from core.errors import UnknownCheckpoint
+from core.errors import BadRequest, UnknownCheckpoint
 from core.generate import (
     NO_TOKENS,
     CheckpointState,
@@ -26,6 +26,7 @@ from core.generate import (
     StreamChoice,
 )
 from core.ids import tool_call_id
+from core.issued import IssuedState
 from core.live import LastAnswer, LiveStep, LiveStream
 from core.logprobs import context_tail
 from core.plain import identify, returned_prompt_ids
@@ -33,7 +34,7 @@ from core.rebuilding import Carried, Rebuilding, cannot_replay, check_room
 from core.server import Server
 from core.streams import Outcome, Streams
 from core.usage import chunk_usage
-from core.wire import Call
+from core.wire import Call, carried_stream_id
 
 _CHECKPOINT = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{32})\.(\d{1,9})")
 
@@ -51,13 +52,15 @@ def derender_parsed(server: Server, call: Call, streams: Streams) -> Steps:
     chunk = decode(chunk_decoder, call.generate, "generate_chunk")
     check_chunk(chunk, server.limits)
     prompt_tokens = server.prompt_tokens(call)
+    answer = _Answer(server, call, streams, chunk, prompt_tokens)
+    if done := answer.from_echo():
+        return done
     state = (
         decode(parsed_state_decoder, call.stream_state, "stream_state")
         if call.stream_state
         else ParsedState()
     )
     check_window(state, server.limits)
-    answer = _Answer(server, call, streams, chunk, prompt_tokens)
     if checkpoint := _CHECKPOINT.fullmatch(str(state.checkpoint)):
         return answer.from_checkpoint(*checkpoint.groups())
     return (yield from answer.from_state(state))
@@ -96,6 +99,36 @@ class _Answer:
         self._check_context(live, len(live.history.ids))
         self._streams.count(Outcome.HIT)
         return self._advance(live, live.state, digest)
+
+    def from_echo(self) -> bytes | None:
+        """Answer a call that carries, to the letter, the state its live stream last issued.
+
+        None where it does not, or is to be refused: reading the state then says why.
+        """
+        live = self._echoed()
+        if live is None or live.issued is None:
+            return None
+        self._check_context(live, len(live.history.ids))
+        self._streams.count(Outcome.HIT)
+        return self._advance(live, live.state, self._digest(live.issued.small))
+
+    def _echoed(self) -> LiveStream | None:
+        carried = self._call.stream_state
+        identity = carried_stream_id(carried)
+        if identity is None:
+            return None
+        try:
+            context = self._server.contexts.resolve(self._call)
+        except BadRequest:
+            return None
+        live = self._streams.find(identity, context)
+        if live is None or live.busy or live.issued is None:
+            return None
+        if identify(live.state, self._chunk, self._call) != live.identity:
+            return None
+        if live.finish != Carried(live.state, b"", b"").finish(self._chunk):
+            return None
+        return live if live.issued.equals(carried, live.history) else None
 
     def from_state(self, state: ParsedState) -> Steps:
         """Answer a call that carries its whole state."""
@@ -177,11 +210,10 @@ class _Answer:
         if self._small and live.secret:
             checkpoint = f"{live.identity}.{live.secret}.{live.steps}"
             return openai.encoder.encode(CheckpointState(checkpoint=checkpoint))
-        state.output_token_ids = live.history.ids_json()
-        state.output_chunk_lens = live.history.lens_json()
-        written = openai.encoder.encode(state)
-        state.output_token_ids = state.output_chunk_lens = NO_TOKENS
-        return written
+        issued = IssuedState(openai.encoder.encode(state))
+        if state is live.state:
+            live.issued = issued
+        return issued.write(live.history)
 
     def _write_chunk(self, live: LiveStream, state: ParsedState) -> bytes:
         chunk, call = self._chunk, self._call

@@ -97,6 +97,7 @@ class Metrics:
             registry=self._registry,
         )
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._known_bodies: dict[str, Histogram] = {}
 
     def answered(self, endpoint: str, mode: str, status: int, seconds: float) -> None:
         """Count one answer."""
@@ -113,7 +114,10 @@ class Metrics:
 
     def body_read(self, endpoint: str, size: int) -> None:
         """Count one body."""
-        self._body_bytes.labels(endpoint).observe(size)
+        child = self._known_bodies.get(endpoint)
+        if child is None:
+            child = self._known_bodies[endpoint] = self._body_bytes.labels(endpoint)
+        child.observe(size)
 
     def refused(self, reason: str) -> None:
         """Count one error answer."""
