@@ -4,7 +4,6 @@ These are plain ASGI handlers: the answer is the shard's bytes, so nothing is ga
 framework's request objects, dependency injection and serialization.
 """
 
-import asyncio
 import logging
 import os
 import time
@@ -16,9 +15,10 @@ from litestar import asgi
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
-from core.errors import DerenderError, InternalFault, TimedOut
+from core.errors import DerenderError, InternalFault
 from gateway import errors
 from gateway.body import ClientGone, check_content_type, read
+from gateway.deadline import within
 from gateway.disconnect import while_connected
 from gateway.services import Services
 
@@ -56,7 +56,8 @@ class Exchange(ABC):
     async def answer(self, receive: Receive) -> tuple[int, errors.Headers, bytes]:
         """Status, extra headers and body."""
         try:
-            return 200, [], await self._in_time(receive)
+            timeout_s = self.services.settings.request_timeout_s
+            return 200, [], await within(timeout_s, self._work(receive))
         except DerenderError as error:
             self.services.metrics.refused(errors.reason(error))
             answer = errors.answer(error)
@@ -69,17 +70,13 @@ class Exchange(ABC):
             self.services.metrics.refused("internal")
             return errors.answer(InternalFault("internal error; see the gateway's log"))
 
-    async def _in_time(self, receive: Receive) -> bytes:
-        """The answer, unless it takes too long or nobody waits for it any more."""
-        timeout_s = self.services.settings.request_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                check_content_type(self.headers)
-                body = await read(self.headers, receive, self.services.settings.max_body_bytes)
-                self.services.metrics.body_read(self.name, len(body))
-                return await while_connected(self.call(body), receive)
-        except TimeoutError:
-            raise TimedOut(f"the request took more than {timeout_s:g} s") from None
+    async def _work(self, receive: Receive) -> bytes:
+        """The answer, unless nobody waits for it any more."""
+        settings = self.services.settings
+        check_content_type(self.headers)
+        body = await read(self.headers, receive, settings.max_body_bytes)
+        self.services.metrics.body_read(self.name, len(body))
+        return await while_connected(self.call(body), receive)
 
     def _log_refusal(self, status: int, error: DerenderError) -> None:
         level = logging.WARNING if status >= 500 else logging.INFO
