@@ -5,6 +5,7 @@ Peers are gateway workers. One that stalls in the middle of a frame is dropped a
 """
 
 import faulthandler
+import gc
 import logging
 import os
 import selectors
@@ -29,6 +30,7 @@ from shards.work import Work
 _logger = logging.getLogger(__name__)
 
 _EXPIRY_INTERVAL_S = 1.0
+_GC_THRESHOLD = (10_000, 20, 20)
 _BULK_NICENESS = 5
 
 
@@ -51,6 +53,7 @@ def serve(spec: ShardSpec, supervisor: Connection) -> None:
 def _settle(spec: ShardSpec) -> None:
     """Become a shard: title, log, and signals left to the supervisor."""
     setproctitle(f"derender: {spec.name}")
+    gc.set_threshold(*_GC_THRESHOLD)
     configure(spec.name, spec.logs)
     if spec.role is Role.RENDER:
         # Where cores are short, a chunk goes before a render.
