@@ -127,6 +127,12 @@ def _prompt_details(responses: list[GenerateResponse]) -> Raw:
 
 def _shared(responses: list[GenerateResponse], member: str) -> Raw:
     """A member on which all responses agree; null otherwise."""
-    values = [getattr(response, member) for response in responses]
-    decoded = [msgspec.json.decode(value) for value in values]
-    return values[0] if all(value == decoded[0] for value in decoded) else NOTHING
+    values = [bytes(getattr(response, member)) for response in responses]
+    if all(value == values[0] for value in values):
+        return Raw(values[0])
+    try:
+        decoded = [msgspec.json.decode(value) for value in values]
+    except msgspec.DecodeError:
+        # Numbers no float can hold: they agree where they are spelled alike, or not at all.
+        return NOTHING
+    return Raw(values[0]) if all(value == decoded[0] for value in decoded) else NOTHING

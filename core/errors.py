@@ -19,6 +19,9 @@ and a body. Errors cross a pipe as `core.wire.Fault`, never as pickled exception
 
 from enum import StrEnum
 
+_LONGEST_MESSAGE = 1000
+_LONGEST_PARAM = 200
+
 
 class FaultCode(StrEnum):
     """The kinds of failure that cross a process boundary."""
@@ -48,10 +51,13 @@ class DerenderError(Exception):
     code = FaultCode.INTERNAL
 
     def __init__(self, message: str, param: str | None = None) -> None:
-        """Keep the sentence and the field it is about."""
-        super().__init__(message)
-        self.message = message
-        self.param = param
+        """Keep the sentence and the field it is about.
+
+        Both may quote a caller: what cannot be printed is escaped, and what is long is cut.
+        """
+        self.message = _presentable(message, _LONGEST_MESSAGE)
+        self.param = param and _presentable(param, _LONGEST_PARAM)
+        super().__init__(self.message)
 
 
 class BadRequest(DerenderError):
@@ -89,8 +95,9 @@ class RenderRefused(BadRequest):
     code = FaultCode.RENDER_REFUSED
 
     def __init__(self, message: str, param: str | None, status: int, type: str) -> None:
-        """Keep what vLLM said."""
+        """Keep what vLLM said, word for word."""
         super().__init__(message, param)
+        self.message = message
         self.status = status
         self.type = type
 
@@ -133,3 +140,13 @@ class Overloaded(InternalFault):
     """The bounded queue of work is full."""
 
     code = FaultCode.OVERLOADED
+
+
+def _presentable(text: str, longest: int) -> str:
+    if len(text) > longest:
+        text = text[: longest - 1] + "\u2026"
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
+    )

@@ -118,6 +118,15 @@ class StopWindow(msgspec.Struct, kw_only=True):
     """A stop string matched; what follows belongs to no answer."""
 
 
+class Finish(msgspec.Struct, kw_only=True):
+    """How the engine ended a choice."""
+
+    finish_reason: str | None = None
+    stop_reason: Integer | str | None = None
+    apart: bool = False
+    """The end came in a chunk without tokens, so the last token was text before it."""
+
+
 class StreamState(msgspec.Struct, kw_only=True):
     """What a client carries between the chunks of one choice; vLLM's `DerenderStreamState`.
 
@@ -144,17 +153,10 @@ class StreamState(msgspec.Struct, kw_only=True):
     """Identity of the stream: chunks that carry it reach the same shard."""
     created: Count | UnsetType | None = UNSET
     """Unix time of the stream's first chunk, reported with each of its chunks."""
+    finished: Finish | UnsetType | None = UNSET
+    """Present with a parser, once the engine ended the choice."""
     stop_window: StopWindow | UnsetType | None = UNSET
     """Present while stop strings are looked for without a parser."""
-
-
-class Finish(msgspec.Struct, kw_only=True):
-    """How the engine ended a choice."""
-
-    finish_reason: str | None = None
-    stop_reason: Integer | str | None = None
-    apart: bool = False
-    """The end came in a chunk without tokens, so the last token was text before it."""
 
 
 class ParsedState(msgspec.Struct, kw_only=True):

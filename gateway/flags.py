@@ -9,6 +9,7 @@ import msgspec
 from gateway.readers import (
     read_length,
     read_level,
+    read_names,
     read_object,
     read_switch,
     seconds,
@@ -189,7 +190,7 @@ FLAGS = (
     Flag(
         name="reasoning-effort-map",
         group=_TEMPLATE,
-        read=read_object,
+        read=read_names,
         metavar="JSON",
         help='reasoning_effort by the name the template knows, such as {"minimal": "low"}',
     ),

@@ -58,6 +58,8 @@ class DerenderChatStreamRequest(_Common, kw_only=True):
     stream: Literal[True]
     generate_chunk: GenerateChunk
     stream_state: StreamState | None = None
+    checkpoints: bool = False
+    """Answer with a checkpoint in place of the state, and accept it in the next call."""
     prompt_tokens: int | None = None
     prompt_token_ids: PromptIds = None
     chat_request: ChatRequest | None = None

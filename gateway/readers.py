@@ -61,6 +61,14 @@ def read_object(text: str) -> dict[str, Any]:
     return value
 
 
+def read_names(text: str) -> dict[str, str]:
+    """Read a JSON object whose values are strings."""
+    value = read_object(text)
+    if not all(isinstance(name, str) for name in value.values()):
+        raise ValueError(f"must be a JSON object of strings, not {text!r}")
+    return value
+
+
 def read_level(text: str) -> str:
     """Read a log level in any case."""
     return text.strip().upper()

@@ -142,6 +142,9 @@ def _check_vllm(allow_untested: bool) -> None:
 
 
 def _check_model(options: ModelOptions) -> None:
+    _check_path("--tokenizer", options.tokenizer)
+    _check_path("--hf-config-path", options.hf_config_path)
+    _check_path("--generation-config", options.generation_config)
     folder = Path(options.model)
     if not folder.exists():
         if options.model.startswith(("/", ".", "~")) or options.model.count("/") > 1:
@@ -155,6 +158,12 @@ def _check_model(options: ModelOptions) -> None:
     tokenizer = Path(options.tokenizer or options.model)
     if tokenizer.is_dir() and not any((tokenizer / name).is_file() for name in _TOKENIZER_FILES):
         raise SettingsError(f"folder {str(tokenizer)!r} has no tokenizer files")
+
+
+def _check_path(flag: str, path: str | None) -> None:
+    """Refuse what looks like a path and is none; anything else may be a hub name."""
+    if path and path.startswith(("/", ".", "~")) and not Path(path).exists():
+        raise SettingsError(f"{flag} {path!r} does not exist")
 
 
 def _check_parsing(options: ModelOptions) -> None:

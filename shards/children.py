@@ -111,11 +111,28 @@ class WarmParent:
         self._orders: queue.SimpleQueue[ShardSpec] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[ShardSpec, Shard | Exception]] = queue.SimpleQueue()
         self._wake_reader, self._wake_writer = socket.socketpair()
+        self.death: int | None = None
+        """Descriptor that is readable once the forkserver has ended."""
+        self._started_at = 0.0
         threading.Thread(target=self._work, name="forker", daemon=True).start()
 
     def start(self) -> None:
-        """Start the forkserver now."""
+        """Start the forkserver now, or again where it has ended."""
         forkserver.ensure_running()
+        self._started_at = time.monotonic()
+        if self.death is not None:
+            os.close(self.death)
+        self.death = None if self.pid is None else os.pidfd_open(self.pid)
+
+    def mend(self) -> None:
+        """Start a forkserver that has ended anew, unless it ends again and again."""
+        if time.monotonic() - self._started_at > _STEADY_S:
+            _logger.error("the warmed parent ended; it is started anew, shards go on meanwhile")
+            self.start()
+        elif self.death is not None:
+            _logger.error("the warmed parent ended soon after its start; next tried when needed")
+            os.close(self.death)
+            self.death = None
 
     @property
     def pid(self) -> int | None:

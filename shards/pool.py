@@ -30,7 +30,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes_in_flight: int = 512 * 1024 * 1024
     """Bytes of calls one shard may have without an answer; more are refused."""
     max_reply_bytes: int = 4 * 1024 * 1024 * 1024
-    recovery_timeout_s: float = 15.0
+    recovery_timeout_s: float = 40.0
     """How long calls wait for the successor of a shard that ended."""
 
 

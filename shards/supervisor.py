@@ -154,12 +154,16 @@ class Supervisor:
     def _watch(self) -> None:
         while True:
             self._start_what_is_due()
+            death = self._warm_parent.death
             sources = [self._signals, self._warm_parent, *self._shards()]
+            sources += [] if death is None else [death]
             for source in wait(cast(list[int], sources), self._time_to_next_start()):
                 if isinstance(source, Shard):
                     self._hear(source)
                 elif cast(object, source) is self._warm_parent:
                     self._take_fork()
+                elif source == death:
+                    self._warm_parent.mend()
             if END_SIGNALS.intersection(self._signals.take()):
                 return
             self._check_gateway()

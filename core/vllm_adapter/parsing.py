@@ -11,6 +11,7 @@ from vllm.entrypoints.serve.utils.tool_calls_utils import resolve_finish_reason
 from vllm.parser import Parser
 from vllm.parser.abstract_parser import DelegatingParser
 
+from core.errors import BadRequest
 from core.openai import Delta, Function, ToolCallDelta
 from core.rules import OutputRules
 from core.vllm_adapter.requests import chat_rules, read_chat_request
@@ -95,6 +96,7 @@ class ChatContext:
             core.errors.BadRequest: It is not a chat request.
         """
         self._config = config
+        self._raw = raw
         self._request = read_chat_request(raw)
         self._counter: Parser | None = None
         self._template_kwargs = self._resolve_template_kwargs()
@@ -179,12 +181,18 @@ class ChatContext:
     def _new_parser(self, request: ChatCompletionRequest) -> Parser:
         parser_cls = self._config.parser_cls
         assert parser_cls is not None
-        return parser_cls(
-            self._config.tokenizer,
-            request.tools,
-            chat_template_kwargs=self._template_kwargs,
-            model_config=self._config.model_config,
-        )
+        try:
+            return parser_cls(
+                self._config.tokenizer,
+                request.tools,
+                chat_template_kwargs=self._template_kwargs,
+                model_config=self._config.model_config,
+            )
+        except Exception as error:
+            # Parsers look at template arguments and tools, which are the caller's.
+            raise BadRequest(
+                f"`chat_request`: no parser can be made for it: {error}.", "chat_request"
+            ) from error
 
     def _resolve_template_kwargs(self) -> dict[str, Any]:
         params = self._request.build_chat_params(
@@ -195,13 +203,15 @@ class ChatContext:
 
     def _engine_skips_special(self) -> bool:
         """The `skip_special_tokens` render gave the engine: parsers ask for their markers there."""
-        adjusted = self._request.model_copy(deep=True)
+        # Read again rather than copied: what vLLM's models hold cannot always be copied.
+        adjusted = read_chat_request(self._raw)
         if adjusted.skip_special_tokens is False:
             return False
         if not self._render_adjusts():
             return True
+        parser = self._new_parser(adjusted)
         try:
-            adjusted = self._new_parser(adjusted).adjust_request(adjusted)
+            adjusted = parser.adjust_request(adjusted)
         except Exception:  # noqa: BLE001 - it ran on the engine, whatever adjusting says here
             return False
         return adjusted.skip_special_tokens is not False

@@ -11,6 +11,8 @@ from gateway import __version__
 from gateway.routes.answers import json_answer
 from gateway.services import Services
 
+# The framework adds the charset by itself.
+_METRICS_TYPE = CONTENT_TYPE_LATEST.removesuffix("; charset=utf-8")
 _READ = [HttpMethod.GET, HttpMethod.HEAD]
 _PING = [HttpMethod.GET, HttpMethod.HEAD, HttpMethod.POST]
 
@@ -52,7 +54,7 @@ def routes(services: Services) -> list[HTTPRouteHandler]:
     @route("/metrics", http_method=_READ)
     async def metrics() -> Response[bytes]:
         counters = await services.pool.counters()
-        return Response(services.metrics.render(counters), media_type=CONTENT_TYPE_LATEST)
+        return Response(services.metrics.render(counters), media_type=_METRICS_TYPE)
 
     return [health, ping, version, metrics]
 

@@ -177,3 +177,16 @@ def test_a_port_in_use_ends_with_one_line(service: Service, tmp_path: Path) -> N
     port = service.url.rsplit(":", 1)[1]
     with Service(tmp_path / "log", "--port", port) as second:
         assert "Address already in use" in _failure(second)
+
+
+def test_a_dead_warm_parent_is_replaced(tmp_path: Path) -> None:
+    flags = ("--served-model-name", "demo", "--shards", "1", "--render-shards", "0", *PARSERS)
+    with Service(tmp_path / "log", *flags) as own:
+        own.wait_until_serving()
+        dead = own.kill("derender: warm parent")
+        until(lambda: "warmed parent ended" in own.log, 10, "the log tells")
+        assert httpx.post(own.url + CHAT, json=one_shot("Hello."), timeout=30).status_code == 200
+        own.kill("derender: shard 0")
+        answer = httpx.post(own.url + CHAT, json=one_shot("Hello."), timeout=90)
+        assert answer.status_code == 200, answer.text
+        assert own.pid_of("derender: warm parent") != dead
