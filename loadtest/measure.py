@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _KIB = 1024
+_BURST = 8
+"""Calls one side makes in a row."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -30,22 +32,26 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 def interleaved(
     sides: Sequence[Callable[[], float]], rounds: int, *, warm_up: int = 2
 ) -> list[list[float]]:
-    """Call each side in turn, round by round, so that noise hits all alike.
+    """Call each side in turn, in short bursts, so that noise hits all alike.
+
+    A server is used in runs of calls; one call at a time would measure each side with the caches
+    the other one left.
 
     Args:
         sides: Each makes one measurement and returns it.
-        rounds: Samples per side.
-        warm_up: Rounds before, whose samples are dropped.
+        rounds: Samples per side, at least.
+        warm_up: Calls before, whose samples are dropped.
 
     Returns:
         The samples of each side.
     """
     samples: list[list[float]] = [[] for _ in sides]
-    for number in range(rounds + warm_up):
+    for side in sides:
+        for _ in range(warm_up):
+            side()
+    for _ in range(-(-rounds // _BURST)):
         for side, kept in zip(sides, samples, strict=True):
-            value = side()
-            if number >= warm_up:
-                kept.append(value)
+            kept += [side() for _ in range(_BURST)]
     return samples
 
 

@@ -16,7 +16,7 @@ from core.wire import Call, Fault, Kind, Reply
 from shards.counters import counters_encoder
 from shards.warm import Answerer
 
-SLICE_S = 0.001
+SLICE_S = 0.0003
 """How long one call may keep the others waiting."""
 
 _INTERNAL = Fault(FaultCode.INTERNAL, "internal error; see the shard's log")

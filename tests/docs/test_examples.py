@@ -21,7 +21,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_client_examples(name: str, service: Service) -> None:
-    code = EXAMPLES[name].replace("BASE_URL", repr(service.url))
+    code = EXAMPLES[name].replace("http://localhost:8100", service.url)
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT
     )
