@@ -39,7 +39,7 @@ def interleaved(
 
     Args:
         sides: Each makes one measurement and returns it.
-        rounds: Samples per side, at least.
+        rounds: Samples per side.
         warm_up: Calls before, whose samples are dropped.
 
     Returns:
@@ -49,9 +49,9 @@ def interleaved(
     for side in sides:
         for _ in range(warm_up):
             side()
-    for _ in range(-(-rounds // _BURST)):
+    for begun in range(0, rounds, _BURST):
         for side, kept in zip(sides, samples, strict=True):
-            kept += [side() for _ in range(_BURST)]
+            kept += [side() for _ in range(min(_BURST, rounds - begun))]
     return samples
 
 
