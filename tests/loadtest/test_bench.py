@@ -32,16 +32,18 @@ def test_percentile_is_a_sample() -> None:
     assert percentile([7.0], 99) == 7.0
 
 
-def test_sides_are_sampled_in_turn() -> None:
+def test_sides_are_sampled_in_turn_in_bursts() -> None:
     calls: list[str] = []
 
     def side(name: str) -> float:
         calls.append(name)
         return float(len(calls))
 
-    samples = interleaved([lambda: side("a"), lambda: side("b")], 2, warm_up=1)
-    assert calls == ["a", "b"] * 3
-    assert samples == [[3.0, 5.0], [4.0, 6.0]]
+    samples = interleaved([lambda: side("a"), lambda: side("b")], 10, warm_up=1)
+    assert calls == ["a", "b", *"a" * 8, *"b" * 8, *"a" * 2, *"b" * 2]
+    assert [len(kept) for kept in samples] == [10, 10]
+    assert samples[0][:2] == [3.0, 4.0]
+    assert samples[1][-1] == 22.0
 
 
 def test_prompts_and_generations_have_the_length_asked_for(workload: Workload) -> None:
