@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from core import openai
 from core.bounds import check_response, decode, response_decoder
+from core.context import check_chat_request
 from core.errors import BadRequest
 from core.generate import NOTHING, GenerateChoice, GenerateResponse
 from core.ids import stream_id, tool_call_id
@@ -27,11 +28,8 @@ def derender_chat(server: Server, call: Call) -> bytes:
     check_response(response, server.limits, "generate_response")
     prompt_tokens = server.prompt_tokens(call) or 0
     prompt_ids = server.contexts.prompt(call)
-    if server.model.parses and not call.request:
-        raise BadRequest(
-            "`chat_request` is required where a tool-call or reasoning parser is configured.",
-            "chat_request",
-        )
+    if server.model.parses:
+        check_chat_request(call)
     return _ChatAnswer(server, call, response, prompt_tokens, prompt_ids).write()
 
 

@@ -14,6 +14,15 @@ from core.vllm_adapter import ChatContext, Model
 from core.wire import Call
 
 
+def check_chat_request(call: Call) -> None:
+    """Refuse a chat call without the request that a parser needs."""
+    if not (call.request or call.request_digest):
+        raise BadRequest(
+            "`chat_request` is required where a tool-call or reasoning parser is configured.",
+            "chat_request",
+        )
+
+
 class StreamContext(NamedTuple):
     """The context of a stream; equal keys mean equal bytes."""
 
@@ -48,11 +57,7 @@ class ContextStore:
             BadRequest: The prompt or the request is missing or breaks a bound.
             ContextMissing: A digest names what is not held; the call must bring the bytes.
         """
-        if not (call.request or call.request_digest):
-            raise BadRequest(
-                "`chat_request` is required where a tool-call or reasoning parser is configured.",
-                "chat_request",
-            )
+        check_chat_request(call)
         if not (call.prompt_token_ids or call.prompt_digest):
             raise BadRequest(
                 "`prompt_token_ids` is required where a tool-call or reasoning parser is"

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-import vllm
 from pydantic import ValidationError
 from vllm import AsyncEngineArgs, envs
 from vllm.config import ModelConfig, VllmConfig
@@ -117,11 +116,6 @@ def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Model:
     )
     progress("preparing the parsers")
     return Model(options, vllm_config, tokenizer)
-
-
-def vllm_version() -> str:
-    """Version of the vLLM in use."""
-    return str(vllm.__version__)
 
 
 def _vllm_config(options: ModelOptions) -> VllmConfig:
