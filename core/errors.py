@@ -10,6 +10,11 @@
        +- ContextMissing     a shard must be sent a context again; never leaves the pool
        +- ShardUnavailable   no shard can take the work now
        +- ShardLostTwice     two shards ended while they worked on the call
+       +- StreamMissing      a shard does not hold a live stream; never leaves the gateway
+       +- EngineRefused      the engine answered with an error of its own
+       +- EngineUnreachable  no engine takes the request
+       +- EngineFailed       the engine broke off, or sent what is no answer
+       +- EngineTimedOut     the engine sent nothing for too long
        +- TimedOut           the answer took longer than a request may
        +- Overloaded         the bounded queue of work is full
 
@@ -35,6 +40,11 @@ class FaultCode(StrEnum):
     CONTEXT_MISSING = "context_missing"
     SHARD_UNAVAILABLE = "shard_unavailable"
     SHARD_LOST_TWICE = "shard_lost_twice"
+    STREAM_MISSING = "stream_missing"
+    ENGINE_REFUSED = "engine_refused"
+    ENGINE_UNREACHABLE = "engine_unreachable"
+    ENGINE_FAILED = "engine_failed"
+    ENGINE_TIMED_OUT = "engine_timed_out"
     OVERLOADED = "overloaded"
     TIMED_OUT = "timed_out"
 
@@ -128,6 +138,61 @@ class ShardLostTwice(InternalFault):
     """Two shards ended while they worked on the call; it is not tried again."""
 
     code = FaultCode.SHARD_LOST_TWICE
+
+
+class StreamMissing(InternalFault):
+    """A shard does not hold the live stream a call names; the gateway opens it again."""
+
+    code = FaultCode.STREAM_MISSING
+
+    def __init__(self) -> None:
+        """Say so; no caller sees it."""
+        super().__init__("the shard does not hold the stream")
+
+
+class EngineRefused(InternalFault):
+    """The engine answers with an error of its own, which the caller gets.
+
+    Attributes:
+        status: The engine's HTTP status.
+        type: The error type in its body.
+        retry_after_s: Its `Retry-After`, None where it names none.
+    """
+
+    code = FaultCode.ENGINE_REFUSED
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        *,
+        status: int,
+        type: str,
+        retry_after_s: int | None = None,
+    ) -> None:
+        """Keep what the engine said."""
+        super().__init__(message, param)
+        self.status = status
+        self.type = type
+        self.retry_after_s = retry_after_s
+
+
+class EngineUnreachable(InternalFault):
+    """No engine takes the request."""
+
+    code = FaultCode.ENGINE_UNREACHABLE
+
+
+class EngineFailed(InternalFault):
+    """The engine broke off, or sent what is no answer."""
+
+    code = FaultCode.ENGINE_FAILED
+
+
+class EngineTimedOut(InternalFault):
+    """The engine sent nothing for longer than it may."""
+
+    code = FaultCode.ENGINE_TIMED_OUT
 
 
 class TimedOut(InternalFault):

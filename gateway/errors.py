@@ -2,7 +2,7 @@
 
 import msgspec
 
-from core.errors import DerenderError, FaultCode, RenderRefused
+from core.errors import DerenderError, EngineRefused, FaultCode, RenderRefused
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -25,6 +25,11 @@ TABLE: dict[FaultCode, Row] = {
     FaultCode.CONTEXT_MISSING: Row(500, "InternalServerError"),
     FaultCode.SHARD_LOST_TWICE: Row(500, "InternalServerError", code="shard_lost_twice"),
     FaultCode.SHARD_UNAVAILABLE: Row(503, "ServiceUnavailableError", retry_after_s=2),
+    FaultCode.STREAM_MISSING: Row(500, "InternalServerError"),
+    FaultCode.ENGINE_REFUSED: Row(502, "BadGatewayError"),
+    FaultCode.ENGINE_UNREACHABLE: Row(502, "BadGatewayError", code="engine_unreachable"),
+    FaultCode.ENGINE_FAILED: Row(502, "BadGatewayError", code="engine_failed"),
+    FaultCode.ENGINE_TIMED_OUT: Row(504, "GatewayTimeoutError", code="engine_timed_out"),
     FaultCode.TIMED_OUT: Row(504, "GatewayTimeoutError"),
     FaultCode.OVERLOADED: Row(503, "ServiceUnavailableError", retry_after_s=1),
 }
@@ -55,6 +60,8 @@ def answer(error: DerenderError) -> tuple[int, Headers, bytes]:
     row = TABLE[error.code]
     if isinstance(error, RenderRefused):
         row = Row(error.status, error.type)
+    elif isinstance(error, EngineRefused):
+        row = Row(error.status, error.type, error.retry_after_s)
     headers = []
     if row.retry_after_s is not None:
         headers.append((b"retry-after", str(row.retry_after_s).encode()))
