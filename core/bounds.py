@@ -129,8 +129,10 @@ def check_responses(responses: Sequence[GenerateResponse], limits: Limits) -> No
         check_response(response, limits, f"generate_responses[{i}]")
 
 
-def check_response(response: GenerateResponse, limits: Limits, path: str) -> None:
-    """Check one complete generation; every choice must have tokens."""
+def check_response(
+    response: GenerateResponse, limits: Limits, path: str, *, may_be_empty: bool = False
+) -> None:
+    """Check one complete generation; every choice must have tokens, unless it may be empty."""
     check_tokens_mode(response, path)
     if len(response.choices) > limits.max_sequences:
         raise BadRequest(
@@ -140,7 +142,7 @@ def check_response(response: GenerateResponse, limits: Limits, path: str) -> Non
         )
     for i, choice in enumerate(response.choices):
         _check_choice(choice, limits, f"{path}.choices[{i}]")
-        if not choice.token_ids:
+        if not (choice.token_ids or may_be_empty):
             raise BadRequest(
                 f"`{path}.choices[{i}].token_ids` must have at least one token.",
                 f"{path}.choices[{i}].token_ids",

@@ -30,7 +30,29 @@ def derender_chat(server: Server, call: Call) -> bytes:
     prompt_ids = server.contexts.prompt(call)
     if server.model.parses:
         check_chat_request(call)
-    return _ChatAnswer(server, call, response, prompt_tokens, prompt_ids).write()
+    return openai.encoder.encode(chat_answer(server, call, response, prompt_tokens, prompt_ids))
+
+
+def chat_answer(
+    server: Server,
+    call: Call,
+    response: GenerateResponse,
+    prompt_tokens: int,
+    prompt_ids: list[int] | None,
+) -> openai.ChatResponse:
+    """The answer to a complete generation that passed its checks.
+
+    Args:
+        server: The model.
+        call: Says what to report, and holds the chat request.
+        response: The generation.
+        prompt_tokens: Count to report.
+        prompt_ids: The prompt, as far as the caller knows it.
+
+    Raises:
+        BadRequest: The request is none, or its output cannot be parsed.
+    """
+    return _ChatAnswer(server, call, response, prompt_tokens, prompt_ids).build()
 
 
 class _ChatAnswer:
@@ -54,28 +76,26 @@ class _ChatAnswer:
         self._id = response.request_id or call.fallback_id
         self._reasoning_tokens = 0
 
-    def write(self) -> bytes:
+    def build(self) -> openai.ChatResponse:
         response, rules = self._response, self._rules
         choices = [self._choice(choice) for choice in response.choices]
         counted = self._reasoning_tokens if self._server.model.counts_reasoning else None
         details = NOTHING if response.usage is None else response.usage.prompt_tokens_details
-        return openai.encoder.encode(
-            openai.ChatResponse(
-                id=self._id,
-                created=self._call.created,
-                model=self._call.model,
-                choices=choices,
-                usage=usage(self._prompt_tokens, count_tokens(response.choices), counted, details),
-                prompt_logprobs=named_prompt_logprobs(self._server, response.prompt_logprobs),
-                prompt_token_ids=(
-                    complete_prompt_ids(response, self._prompt_ids, self._prompt_tokens)
-                    if rules.return_token_ids
-                    else None
-                ),
-                kv_transfer_params=response.kv_transfer_params,
-                ec_transfer_params=response.ec_transfer_params,
-                metrics=response.metrics,
-            )
+        return openai.ChatResponse(
+            id=self._id,
+            created=self._call.created,
+            model=self._call.model,
+            choices=choices,
+            usage=usage(self._prompt_tokens, count_tokens(response.choices), counted, details),
+            prompt_logprobs=named_prompt_logprobs(self._server, response.prompt_logprobs),
+            prompt_token_ids=(
+                complete_prompt_ids(response, self._prompt_ids, self._prompt_tokens)
+                if rules.return_token_ids
+                else None
+            ),
+            kv_transfer_params=response.kv_transfer_params,
+            ec_transfer_params=response.ec_transfer_params,
+            metrics=response.metrics,
         )
 
     def _choice(self, choice: GenerateChoice) -> openai.ChatChoice:

@@ -1,5 +1,6 @@
 """One-shot completions: complete generations, one per prompt, into a `CompletionResponse`."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
@@ -33,6 +34,28 @@ def derender_completion(server: Server, call: Call) -> bytes:
     check_responses(responses, server.limits)
     counts = _prompt_tokens(call, len(responses))
     prompts = _prompt_ids(server, call, len(responses))
+    return openai.encoder.encode(completion_answer(server, call, responses, counts, prompts))
+
+
+def completion_answer(
+    server: Server,
+    call: Call,
+    responses: list[GenerateResponse],
+    counts: list[int],
+    prompts: Sequence[list[int] | None],
+) -> openai.CompletionResponse:
+    """The answer to complete generations that passed their checks, one per prompt.
+
+    Args:
+        server: The model.
+        call: Says what to report, and holds the completion request.
+        responses: The generations.
+        counts: Tokens of each prompt, to report.
+        prompts: Each prompt, as far as the caller knows it.
+
+    Raises:
+        core.errors.BadRequest: The request is none.
+    """
     rules = server.completion_rules(call)
     choices: list[openai.CompletionChoice] = []
     for response, count, prompt_ids in zip(responses, counts, prompts, strict=True):
@@ -42,18 +65,16 @@ def derender_completion(server: Server, call: Call) -> bytes:
         ]
     first = responses[0]
     generated = sum(count_tokens(response.choices) for response in responses)
-    return openai.encoder.encode(
-        openai.CompletionResponse(
-            id=first.request_id or call.fallback_id,
-            created=call.created,
-            model=call.model,
-            choices=choices,
-            usage=usage(sum(counts), generated, None, _prompt_details(responses)),
-            kv_transfer_params=_shared(responses, "kv_transfer_params"),
-            ec_transfer_params=_shared(responses, "ec_transfer_params"),
-            # Metrics describe one generation; those of several prompts cannot be merged.
-            metrics=first.metrics if len(responses) == 1 else NOTHING,
-        )
+    return openai.CompletionResponse(
+        id=first.request_id or call.fallback_id,
+        created=call.created,
+        model=call.model,
+        choices=choices,
+        usage=usage(sum(counts), generated, None, _prompt_details(responses)),
+        kv_transfer_params=_shared(responses, "kv_transfer_params"),
+        ec_transfer_params=_shared(responses, "ec_transfer_params"),
+        # Metrics describe one generation; those of several prompts cannot be merged.
+        metrics=first.metrics if len(responses) == 1 else NOTHING,
     )
 
 

@@ -8,6 +8,7 @@ from core.chat import derender_chat
 from core.chat_stream import derender_chat_stream
 from core.completion import derender_completion
 from core.completion_stream import derender_completion_stream
+from core.front.door import KINDS, FrontDoor
 from core.limits import Limits
 from core.parsed import Steps, derender_parsed
 from core.server import Server
@@ -24,7 +25,12 @@ _ACTIONS: dict[Kind, Callable[[Server, Call], bytes]] = {
 
 
 class Derenderer:
-    """Answers calls for one model."""
+    """Answers calls for one model.
+
+    Attributes:
+        streams: Live streams between derender calls.
+        front: Requests of the front door.
+    """
 
     def __init__(self, model: Model, streams: Streams | None = None) -> None:
         """Wrap a loaded model.
@@ -35,6 +41,7 @@ class Derenderer:
         """
         self._server = Server(model)
         self.streams: Streams = streams or NoStreams()
+        self.front = FrontDoor(self._server)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,6 +62,8 @@ class Derenderer:
         Raises:
             core.errors.DerenderError: The call is refused.
         """
+        if call.kind in KINDS:
+            return self.front.begin(call)
         if call.kind is Kind.CHAT_STREAM and self._server.model.parses:
             return derender_parsed(self._server, call, self.streams)
         return _ACTIONS[call.kind](self._server, call)

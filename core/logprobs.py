@@ -95,6 +95,10 @@ class LogprobWriter:
         """Text of one token after others, its U+FFFD repaired."""
         return self._token(token_id, context).text
 
+    def shown(self, token_id: int, rules: OutputRules, context: Sequence[int]) -> str:
+        """A token as a position names it: its text after others, or its ID."""
+        return f"token_id:{token_id}" if rules.tokens_as_ids else self.text(token_id, context)
+
     def _chat_position(
         self, position: LogprobPosition, rules: OutputRules, window: list[int]
     ) -> str:

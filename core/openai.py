@@ -112,7 +112,7 @@ class ChatChoice(msgspec.Struct, kw_only=True):
 
 
 class ChatResponse(msgspec.Struct, kw_only=True):
-    """Answer of `/v1/chat/completions/derender`, one-shot."""
+    """Answer of a chat, in one piece."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -124,7 +124,7 @@ class ChatResponse(msgspec.Struct, kw_only=True):
     usage: Usage
     prompt_logprobs: PromptLogprobs | None
     prompt_token_ids: list[int] | None
-    prompt_text: None = None
+    prompt_text: str | None = None
     kv_transfer_params: Raw = NOTHING
     ec_transfer_params: Raw = NOTHING
     metrics: Raw = NOTHING

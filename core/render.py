@@ -4,7 +4,7 @@ import msgspec
 
 from core.errors import BadRequest
 from core.vllm_adapter import Renderer
-from core.wire import Call, Kind
+from core.wire import PLAN_KINDS, Call, Kind
 
 _decoder = msgspec.json.Decoder()
 
@@ -15,7 +15,10 @@ def render(renderer: Renderer, call: Call) -> bytes:
     Raises:
         core.errors.BadRequest: The body is not such a request; RenderRefused where vLLM says so.
     """
-    return renderer.answer(call.kind, _decode(call.request), call.fallback_id)
+    body = _decode(call.request)
+    if call.kind in PLAN_KINDS:
+        return renderer.plan(call.kind, body, call.fallback_id, call.model)
+    return renderer.answer(call.kind, body, call.fallback_id)
 
 
 def warm_up(renderer: Renderer) -> None:

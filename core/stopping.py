@@ -135,7 +135,9 @@ def _stopped_by(
     last: int, stop_reason: int | str | None, rules: OutputRules, ends: EndTokens
 ) -> tuple[bool, int | str | None]:
     if stop_reason is not None:
-        return last == stop_reason, stop_reason
+        # An engine without a tokenizer takes its end token for a stop token like any other.
+        by_end = stop_reason == ends.primary and not rules.ignore_eos
+        return last == stop_reason, None if by_end else stop_reason
     if not rules.ignore_eos and last == ends.primary:
         return True, None
     if last in rules.stop_token_ids or (not rules.ignore_eos and last in ends.all):

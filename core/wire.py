@@ -9,7 +9,14 @@ from enum import StrEnum
 
 import msgspec
 
-from core.errors import BadRequest, DerenderError, FaultCode, InternalFault, RenderRefused
+from core.errors import (
+    BadRequest,
+    DerenderError,
+    EngineRefused,
+    FaultCode,
+    InternalFault,
+    RenderRefused,
+)
 
 
 class Kind(StrEnum):
@@ -29,7 +36,21 @@ class Kind(StrEnum):
     RENDER_MESSAGES = "render_messages"
     TOKENIZE = "tokenize"
     DETOKENIZE = "detokenize"
+    PLAN_CHAT = "plan_chat"
+    """Render a chat for the front door; the answer is a `core.plan.Plan`."""
+    PLAN_COMPLETION = "plan_completion"
+    SERVE = "serve"
+    """Turn complete generations into an answer; `generate` is a list of bodies."""
+    SERVE_OPEN = "serve_open"
+    """Open the stream `session`; `request` is a recipe, `generate` the journal to start from."""
+    SERVE_EVENTS = "serve_events"
+    """Advance the stream `session` by the engine events in `generate`."""
+    SERVE_CLOSE = "serve_close"
+    """Forget the stream `session`; there is no reply."""
 
+
+PLAN_KINDS = frozenset({Kind.PLAN_CHAT, Kind.PLAN_COMPLETION})
+"""Calls to render whose `model` is the name to ask the engine for."""
 
 RENDER_KINDS = frozenset(
     {
@@ -40,6 +61,7 @@ RENDER_KINDS = frozenset(
         Kind.TOKENIZE,
         Kind.DETOKENIZE,
     }
+    | PLAN_KINDS
 )
 """Calls whose `request` is a whole HTTP body, and whose `fallback_id` is what its header names."""
 
@@ -71,6 +93,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     """Names `request`, likewise."""
     checkpoints: bool = False
     """The caller asked for checkpoints in place of states."""
+    session: str = ""
+    """Names a stream of the front door; nothing but this machine knows it."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
@@ -80,14 +104,14 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     message: str
     param: str | None = None
     status: int = 0
-    """HTTP status of a renderer's own refusal."""
+    """HTTP status of a renderer's or an engine's own refusal."""
     type: str = ""
     """Its OpenAI error type."""
 
     @classmethod
     def of(cls, error: DerenderError) -> "Fault":
         """Describe an error for the other side of a pipe."""
-        if isinstance(error, RenderRefused):
+        if isinstance(error, RenderRefused | EngineRefused):
             return cls(error.code, error.message, error.param, error.status, error.type)
         return cls(error.code, error.message, error.param)
 
@@ -95,6 +119,8 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
         """Rebuild the error."""
         if self.code is FaultCode.RENDER_REFUSED:
             return RenderRefused(self.message, self.param, self.status, self.type)
+        if self.code is FaultCode.ENGINE_REFUSED:
+            return EngineRefused(self.message, self.param, status=self.status, type=self.type)
         kind = _ERRORS.get(self.code, InternalFault)
         error = kind.__new__(kind)
         # Subclasses may take other arguments than what crossed the pipe.

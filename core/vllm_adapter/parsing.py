@@ -1,8 +1,9 @@
 """Reasoning and tool-call parsing of one chat request, by vLLM's own parsers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from vllm.entrypoints.generate.base.protocol import DeltaMessage
 from vllm.entrypoints.openai.chat_completion.message_assembly import assemble_chat_message_fields
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -15,6 +16,9 @@ from core.errors import BadRequest
 from core.openai import Delta, Function, ToolCallDelta
 from core.rules import OutputRules
 from core.vllm_adapter.requests import chat_rules, read_chat_request
+
+_CONTENT, _REASONING = {"content"}, {"reasoning"}
+_encode = msgspec.json.Encoder().encode
 
 
 class ParsedCall(NamedTuple):
@@ -66,6 +70,34 @@ class ParserStream:
         """
         delta, reason = self._processor.step(text, list(ids), finish_reason, prompt_ids)
         return (Delta() if delta is None else _delta(delta)), reason
+
+    def delta(
+        self,
+        text: str,
+        ids: list[int],
+        finish_reason: str | None,
+        prompt_ids: list[int],
+        call_id: Callable[[str, int], str],
+    ) -> tuple[bytes | None, str | None]:
+        """Parse one chunk, and write the delta as the coupled server does.
+
+        Args:
+            text: What the chunk's tokens decode to.
+            ids: The chunk's tokens.
+            finish_reason: The engine's, null while the choice runs.
+            prompt_ids: The whole prompt.
+            call_id: The ID of a tool call, given the parser's and its index.
+
+        Returns:
+            JSON of the delta, None where the parser waits for more, and the chat finish reason.
+        """
+        delta, reason = self._processor.step(text, ids, finish_reason, prompt_ids)
+        if delta is None:
+            return None, reason
+        for call in delta.tool_calls:
+            if call.id is not None:
+                call.id = call_id(call.id, call.index)
+        return _delta_json(delta), reason
 
     def count_reasoning_tokens(self, ids: Sequence[int]) -> int:
         """Reasoning tokens among the output so far, which is `ids`."""
@@ -224,6 +256,16 @@ class ChatContext:
             or parser_cls.reasoning_parser_cls is not None
             or self._request.tool_choice != "none"
         )
+
+
+def _delta_json(message: DeltaMessage) -> bytes:
+    """The members that are set, as the coupled server sends them."""
+    members = message.model_fields_set
+    if members == _CONTENT and message.content is not None:
+        return b'{"content":%b}' % _encode(message.content)
+    if members == _REASONING and message.reasoning is not None:
+        return b'{"reasoning":%b}' % _encode(message.reasoning)
+    return bytes(message.model_dump_json(exclude_unset=True).encode())
 
 
 def _delta(message: DeltaMessage) -> Delta:

@@ -31,6 +31,7 @@ from core.errors import BadRequest, RenderRefused
 from core.options import ModelOptions
 from core.vllm_adapter.encoding import render_tokenizer, start_encoding
 from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
+from core.vllm_adapter.planning import Rendered, Target, check_servable, write_plan
 from core.vllm_adapter.requests import refusal
 from core.wire import Kind
 
@@ -38,6 +39,10 @@ CALL_CPU_S = 30.0
 """CPU time of one call where callers bring templates, as long as vLLM lets one template take."""
 
 _INTERNAL = 500
+_RENDER_KINDS = {
+    Kind.PLAN_CHAT: Kind.RENDER_CHAT,
+    Kind.PLAN_COMPLETION: Kind.RENDER_COMPLETION,
+}
 
 
 class _Endpoint(NamedTuple):
@@ -63,6 +68,8 @@ class Renderer:
         config = model.vllm_config
         self._tokenizer = render_tokenizer(model.tokens.tokenizer, fast=options.fastokens)
         self._online = _online_renderer(options, config, self._tokenizer)
+        self._name = options.names[0]
+        self._ends = model.ends
         self._loop: asyncio.AbstractEventLoop | None = None
         self._limit: Callable[[], AbstractContextManager[None]] = nullcontext
         registry = OpenAIModelRegistry(
@@ -90,7 +97,7 @@ class Renderer:
         """The JSON of vLLM's answer.
 
         Args:
-            kind: One of `core.wire.RENDER_KINDS`.
+            kind: A call of `core.wire.RENDER_KINDS` that vLLM's server knows.
             body: The request body, decoded.
             request_id: What the caller's `X-Request-Id` says; empty where there is none.
 
@@ -99,19 +106,30 @@ class Renderer:
             RenderRefused: vLLM's server refuses the request.
         """
         endpoint = self._endpoints[kind]
-        headers = {"X-Request-Id": request_id} if request_id else {}
-        try:
-            request = _read(endpoint.body, body)
-            answer = self._run(endpoint.serve(request, SimpleNamespace(headers=headers)))
-        except ValidationError as error:
-            raise refusal(error) from None
-        except BadRequest:
-            raise
-        except Exception as error:
-            raise _refused(create_error_response(error), error) from error
-        if isinstance(answer, ErrorResponse):
-            raise _refused(answer)
-        return bytes(create_json_response(answer).body)
+        request = _validate(endpoint.body, body)
+        return bytes(create_json_response(self._serve(endpoint, request, request_id)).body)
+
+    def plan(self, kind: Kind, body: Any, request_id: str, engine_name: str) -> bytes:
+        """What the front door does for a request: a `core.plan.Plan`, encoded.
+
+        Args:
+            kind: `PLAN_CHAT` or `PLAN_COMPLETION`.
+            body: The request body, decoded.
+            request_id: What the caller's `X-Request-Id` says; empty where there is none.
+            engine_name: The model's name at the engine.
+
+        Raises:
+            core.errors.BadRequest: The body is not such a request, or asks for what an engine that
+                knows only tokens cannot give.
+            RenderRefused: vLLM's server refuses the request.
+        """
+        endpoint = self._endpoints[_RENDER_KINDS[kind]]
+        request = _validate(endpoint.body, body)
+        check_servable(request)
+        generated = self._serve(endpoint, request, request_id)
+        several = generated if isinstance(generated, list) else [generated]
+        target = Target(self._name, engine_name, self._ends, self._online.model_config)
+        return write_plan(request, body, several, self._online.take_rendered(), target)
 
     def warm_up(self) -> None:
         """Compile the chat template before the fork."""
@@ -133,6 +151,19 @@ class Renderer:
             self._loop.close()
             self._loop = None
 
+    def _serve(self, endpoint: _Endpoint, request: Any, request_id: str) -> Any:
+        """What vLLM's server makes of a request."""
+        headers = {"X-Request-Id": request_id} if request_id else {}
+        try:
+            answer = self._run(endpoint.serve(request, SimpleNamespace(headers=headers)))
+        except BadRequest:
+            raise
+        except Exception as error:
+            raise _refused(create_error_response(error), error) from error
+        if isinstance(answer, ErrorResponse):
+            raise _refused(answer)
+        return answer
+
     def _run(self, work: Awaitable[Any]) -> Any:
         if self._loop is None:
             self._loop = _Loop()
@@ -149,6 +180,31 @@ def load_renderer(options: ModelOptions, model: Model) -> Renderer:
     renderer = one_line(lambda: Renderer(options, model), "cannot prepare the renderer")
     renderer.warm_up()
     return renderer
+
+
+class _Online(OnlineRenderer):  # type: ignore[misc]
+    """Keeps what it rendered last: the front door needs more of it than the tokens."""
+
+    _rendered = Rendered([], [])
+
+    def take_rendered(self) -> Rendered:
+        """What was rendered last, and let go of it."""
+        rendered, self._rendered = self._rendered, Rendered([], [])
+        return rendered
+
+    async def render_chat(self, *args: Any, **kwargs: Any) -> Any:
+        """Render, and keep the conversation."""
+        result = await super().render_chat(*args, **kwargs)
+        if not isinstance(result, ErrorResponse):
+            self._rendered = Rendered(*result)
+        return result
+
+    async def render_completion(self, *args: Any, **kwargs: Any) -> Any:
+        """Render, and keep the prompts."""
+        result = await super().render_completion(*args, **kwargs)
+        if not isinstance(result, ErrorResponse):
+            self._rendered = Rendered([], result)
+        return result
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -179,10 +235,10 @@ def _too_long(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"rendering took more than {CALL_CPU_S:g} s of CPU time")
 
 
-def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) -> OnlineRenderer:
+def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) -> _Online:
     mode, *_ = tokenizer_args_from_config(config.model_config)
     renderer = RENDERER_REGISTRY.load_renderer(mode, config, tokenizer)
-    return OnlineRenderer(
+    return _Online(
         model_config=config.model_config,
         renderer=renderer,
         request_logger=None,
@@ -218,12 +274,16 @@ def _endpoints(render: ServingRender, tokenization: ServingTokenization) -> dict
     }
 
 
-def _read(model: TypeAdapter[Any], body: Any) -> Any:
+def _validate(model: TypeAdapter[Any], body: Any) -> Any:
     """Validate a body; validators of vLLM stumble over shapes they do not expect."""
     try:
         return model.validate_python(body)
+    except ValidationError as error:
+        raise refusal(error) from None
     except (TypeError, AttributeError, KeyError, IndexError) as error:
         raise BadRequest("a member of the body has a shape that is not understood") from error
+    except Exception as error:
+        raise _refused(create_error_response(error), error) from error
 
 
 def _refused(response: ErrorResponse, cause: Exception | None = None) -> Exception:

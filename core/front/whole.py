@@ -1,0 +1,121 @@
+"""Answers in one piece: complete generations into what `vllm serve` answers without streaming."""
+
+from array import array
+from typing import cast
+
+from msgspec import Raw
+
+from core import openai
+from core.chat import chat_answer
+from core.completion import completion_answer
+from core.front.choice import LiveChoice
+from core.front.echo import echoed_logprobs
+from core.generate import GenerateChoice, GenerateResponse
+from core.plan import Endpoint, Recipe
+from core.rules import OutputRules
+from core.server import Server
+from core.wire import Call, Kind
+
+
+def unpack(recipe: Recipe) -> list[list[int]]:
+    """The token IDs of each prompt."""
+    return [array("I", packed).tolist() for packed in recipe.prompts]
+
+
+def whole_answer(
+    server: Server,
+    recipe: Recipe,
+    created: int,
+    prompts: list[list[int]],
+    responses: list[GenerateResponse],
+) -> bytes:
+    """The JSON of a `ChatResponse` or `CompletionResponse`.
+
+    Args:
+        server: The model.
+        recipe: What the request asks for.
+        created: Unix time to report.
+        prompts: Token IDs of each prompt.
+        responses: The engine's generations, one per prompt.
+
+    Raises:
+        core.errors.BadRequest: The output cannot be parsed.
+    """
+    call = _call(recipe, created)
+    for response in responses:
+        response.request_id = recipe.request_id
+    counts = [_prompt_tokens(*pair) for pair in zip(responses, prompts, strict=True)]
+    if recipe.endpoint is Endpoint.CHAT:
+        return openai.encoder.encode(_chat(server, recipe, call, responses[0], prompts[0]))
+    rules = server.completion_rules(call)
+    for response, prompt in zip(responses, prompts, strict=True):
+        _cut(server, rules, response, prompt)
+    answer = completion_answer(server, call, responses, counts, prompts)
+    _echo_prompts(server, recipe, rules, answer, responses, prompts)
+    return openai.encoder.encode(answer)
+
+
+def _chat(
+    server: Server, recipe: Recipe, call: Call, response: GenerateResponse, prompt: list[int]
+) -> openai.ChatResponse:
+    rules = server.default_rules(server.contexts.chat(call))
+    _cut(server, rules, response, prompt)
+    answer = chat_answer(server, call, response, _prompt_tokens(response, prompt), prompt)
+    answer.prompt_text = recipe.prompt_text
+    if rules.return_token_ids:
+        answer.prompt_token_ids = prompt
+    for choice in answer.choices:
+        choice.message.role = recipe.role
+        for text in recipe.echo:
+            choice.message.content = text + (choice.message.content or "")
+    return answer
+
+
+def _cut(server: Server, rules: OutputRules, response: GenerateResponse, prompt: list[int]) -> None:
+    """End each choice at the first stop string, which the engine did not look for."""
+    for choice in response.choices if rules.stop else ():
+        taken = LiveChoice(server, rules, prompt).take(choice)
+        if isinstance(taken.stop_reason, str):
+            choice.token_ids = taken.ids
+            choice.finish_reason, choice.stop_reason = taken.finish_reason, taken.stop_reason
+
+
+def _prompt_tokens(response: GenerateResponse, prompt: list[int]) -> int:
+    """The engine's count, which knows of encoders; that of the prompt where it sends none."""
+    counted = response.usage.prompt_tokens if response.usage else None
+    return len(prompt) if counted is None else counted
+
+
+def _echo_prompts(
+    server: Server,
+    recipe: Recipe,
+    rules: OutputRules,
+    answer: openai.CompletionResponse,
+    responses: list[GenerateResponse],
+    prompts: list[list[int]],
+) -> None:
+    """Put each prompt before its answers, with its logprobs where those are asked for."""
+    if not recipe.echo:
+        return
+    engine = [(at, choice) for at, response in enumerate(responses) for choice in response.choices]
+    for (at, generated), choice in zip(engine, answer.choices, strict=True):
+        choice.text = recipe.echo[at] if recipe.echo_only else recipe.echo[at] + choice.text
+        if generated.logprobs is not None:
+            output = GenerateChoice(index=0) if recipe.echo_only else generated
+            written = echoed_logprobs(server, rules, responses[at], prompts[at], output)
+            choice.logprobs = cast(openai.CompletionLogprobs, Raw(written))
+
+
+def _call(recipe: Recipe, created: int) -> Call:
+    return Call(
+        call_id=0,
+        kind=Kind.CHAT if recipe.endpoint is Endpoint.CHAT else Kind.COMPLETION,
+        model=recipe.model,
+        created=created,
+        fallback_id=recipe.request_id,
+        generate=b"",
+        stream_state=b"",
+        prompt_tokens=b"",
+        prompt_token_ids=b"",
+        request=recipe.request,
+    )
