@@ -2,10 +2,12 @@
 
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+
+T = TypeVar("T")
 
 MAX_LOGPROBS = 20
 
@@ -15,8 +17,10 @@ class SamplingParams(Struct, kw_only=True):
 
     n: int = 1
     max_tokens: int | None = None
+    min_tokens: int = 0
     logprobs: int | None = None
     ignore_eos: bool = False
+    stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
 
 
@@ -145,6 +149,21 @@ _MISSING = re.compile(r"missing required field `(\w+)`")
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Decode a request body.
+
+    Raises:
+        RequestError: The body is not JSON, or a member is missing or of the wrong type.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        message = str(error)
+        raise RequestError(
+            HTTPStatus.BAD_REQUEST, message, _param_of(message), "Bad Request"
+        ) from None
+
+
 def decode_request(body: bytes) -> GenerateRequest:
     """Decode and check the body of a generate call.
 
@@ -152,15 +171,16 @@ def decode_request(body: bytes) -> GenerateRequest:
         RequestError: The body is not JSON, or a member is missing, of the wrong type or out of
             bounds.
     """
-    try:
-        request = _decoder.decode(body)
-    except msgspec.DecodeError as error:
-        message = str(error)
-        raise RequestError(
-            HTTPStatus.BAD_REQUEST, message, _param_of(message), "Bad Request"
-        ) from None
+    request = decode(_decoder, body)
     _check_bounds(request)
     return request
+
+
+def check_tokens_only(request: GenerateRequest) -> None:
+    """Refuse what an engine that never makes text cannot do."""
+    if request.sampling_params.stop:
+        message = "Stop strings need text, and this engine makes tokens only"
+        raise RequestError(HTTPStatus.BAD_REQUEST, message, "stop")
 
 
 def _param_of(message: str) -> str | None:
@@ -181,6 +201,11 @@ def _check_bounds(request: GenerateRequest) -> None:
             params.max_tokens is not None and params.max_tokens < 1,
             "max_tokens",
             f"max_tokens must be at least 1, got {params.max_tokens}",
+        ),
+        (
+            not 0 <= params.min_tokens <= (params.max_tokens or params.min_tokens),
+            "min_tokens",
+            f"min_tokens must be from 0 to max_tokens, got {params.min_tokens}",
         ),
         (
             params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS,
