@@ -2,174 +2,95 @@
 
 It needs a model folder for the tokenizer only and says what `loadtest.script` holds, in JSON or
 as server-sent events, at a pace and chunk size of choice. A client that goes away ends its
-generation. `GET /health` answers once it serves, and `GET /stats` counts generations.
+generation.
+
+- `--recordings FILE` replays recorded traffic to requests whose ID is `rec-<name>`, or
+  `rec-<name>-<i>` for prompt i of several (`loadtest.replay`); `chatcmpl-` and `cmpl-` may stand
+  before it.
+- `--tokens-only` refuses stop strings, and fills the context for a request without `max_tokens`.
+- `GET /health` answers once it serves, and `GET /stats` counts generations.
+- `GET /requests` lists the last generate requests, newest last, and `DELETE /requests` forgets
+  them (`loadtest.journal`).
+- `POST /faults` with `{"kind", "after", "count", "status"}` makes the next `count` generate
+  requests fail (`loadtest.faults`).
 
 Run with `python -m loadtest.engine [--port N] [--model-dir DIR]`.
 """
 
 import argparse
-import asyncio
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import msgspec
 import uvicorn
 
-from loadtest.connection import Connection, Pace, Receive, Scope, Send
-from loadtest.generation import Generation, check_vocabulary
+from loadtest.connection import Connection, Receive, Scope, Send
+from loadtest.engine_settings import EngineSettings
 from loadtest.make_demo_model import MODEL_DIR
-from loadtest.protocol import GenerateRequest, RequestError, decode_request
-from loadtest.script import AUTO, SCRIPT_NAMES, ScriptModel, Scripts, load_model
+from loadtest.protocol import RequestError
+from loadtest.script import AUTO, SCRIPT_NAMES
+from loadtest.scripted_engine import Engine
+from loadtest.transport import TransportProtocol
+
+__all__ = ["EngineSettings", "build_app", "listen", "main", "server_config"]
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Handler = Callable[[Connection], Awaitable[None]]
 
-DONE = b"data: [DONE]\n\n"
 DRAIN_TIMEOUT_S = 3
-PATHS = {"/inference/v1/generate": "POST", "/health": "GET", "/stats": "GET"}
 
 
-@dataclass(frozen=True)
-class EngineSettings:
-    """How the engine answers."""
+def _routes(engine: Engine) -> dict[str, dict[str, Handler]]:
+    """Return the handler of each method of each path."""
 
-    model_dir: Path = MODEL_DIR
-    """Folder with `tokenizer.json` and `config.json`."""
-    served_model_name: str | None = None
-    """The only model name taken; any name when missing."""
-    script: str = AUTO
-    """The name of the script said to every prompt, or `auto`."""
-    tokens_per_chunk: int = 1
-    """Tokens of one event, but for the first and last ones of a choice."""
-    tokens_per_second: float = 0.0
-    """Pace of each choice; 0 is as fast as possible."""
+    async def arm(connection: Connection) -> None:
+        fault = engine.faults.arm(await connection.body())
+        await connection.answer(HTTPStatus.OK, fault)
 
-    def __post_init__(self) -> None:
-        """Refuse values that mean nothing."""
-        if self.script not in SCRIPT_NAMES:
-            raise ValueError(f"script must be one of {', '.join(SCRIPT_NAMES)}")
-        if self.tokens_per_chunk < 1:
-            raise ValueError("tokens_per_chunk must be at least 1")
-        if self.tokens_per_second < 0:
-            raise ValueError("tokens_per_second must not be negative")
+    async def forget(connection: Connection) -> None:
+        engine.journal.clear()
+        await connection.answer(HTTPStatus.OK, {})
+
+    return {
+        "/inference/v1/generate": {"POST": engine.generate},
+        "/health": {"GET": _showing(dict)},
+        "/stats": {"GET": _showing(lambda: engine.stats)},
+        "/requests": {"GET": _showing(engine.journal.shown), "DELETE": forget},
+        "/faults": {"POST": arm},
+    }
 
 
-@dataclass
-class Stats:
-    """Generations since the start; one in flight is started but neither finished nor aborted."""
+def _showing(view: Callable[[], Any]) -> Handler:
+    """Return a handler that answers with what `view` returns."""
 
-    started: int = 0
-    finished: int = 0
-    aborted: int = 0
+    async def show(connection: Connection) -> None:
+        await connection.answer(HTTPStatus.OK, view())
 
-
-class Engine:
-    """The scripted engine behind the routes."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        """Load the model folder of `settings`."""
-        self._settings = settings
-        self._model: ScriptModel = load_model(settings.model_dir)
-        self._scripts = Scripts(self._model, settings.script)
-        self.stats = Stats()
-
-    async def generate(self, connection: Connection) -> None:
-        """Serve one generate call, and count how it ends."""
-        request = decode_request(await connection.body())
-        self._check_model(request)
-        if not request.stream:
-            check_vocabulary(request, self._model)
-        request_id = connection.header(b"x-request-id") or request.request_id
-        generation = Generation(request, request_id, self._model, self._scripts)
-        self.stats.started += 1
-        completed = False
-        watcher = asyncio.ensure_future(connection.watch())
-        try:
-            serve = self._stream if request.stream else self._respond
-            completed = await serve(connection, generation)
-        finally:
-            watcher.cancel()
-            self.stats.finished += completed
-            self.stats.aborted += not completed
-
-    async def _respond(self, connection: Connection, generation: Generation) -> bool:
-        """Answer with JSON once all tokens are due; tell whether the client waited for it."""
-        name = generation.request.model or self._model_name()
-        response = generation.response(name)
-        pace = Pace(self._settings.tokens_per_second)
-        if not await connection.sleep(pace.wait_for(generation.steps)):
-            return False
-        await connection.answer(HTTPStatus.OK, response)
-        return True
-
-    async def _stream(self, connection: Connection, generation: Generation) -> bool:
-        """Answer with server-sent events; tell whether the client stayed to the end."""
-        await connection.start(HTTPStatus.OK, "text/event-stream; charset=utf-8")
-        try:
-            check_vocabulary(generation.request, self._model)
-            stayed = await self._send_rounds(connection, generation)
-        except RequestError as error:
-            await connection.write(_event(error.body()), more=True)
-            stayed = True
-        if stayed:
-            await connection.write(DONE)
-        return stayed
-
-    async def _send_rounds(self, connection: Connection, generation: Generation) -> bool:
-        """Send each step when it is due, then the usage; tell whether the client stayed."""
-        pace = Pace(self._settings.tokens_per_second)
-        for events in generation.rounds(self._settings.tokens_per_chunk):
-            tokens = len(events[0].choices[0].token_ids)
-            if not await connection.sleep(pace.wait_for(tokens)):
-                return False
-            for event in events:
-                await connection.write(_event(event), more=True)
-        if usage := generation.usage_event():
-            await connection.write(_event(usage), more=True)
-        return True
-
-    def _model_name(self) -> str:
-        return self._settings.served_model_name or self._settings.model_dir.name
-
-    def _check_model(self, request: GenerateRequest) -> None:
-        """Refuse a model name that is not served."""
-        served = self._settings.served_model_name
-        if served is None or request.model in (None, served):
-            return
-        message = f"The model `{request.model}` does not exist. Valid aliases: {served}."
-        raise RequestError(HTTPStatus.NOT_FOUND, message, "model", "NotFoundError")
-
-
-def _event(body: Any) -> bytes:
-    """Return one server-sent event."""
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+    return show
 
 
 def build_app(settings: EngineSettings) -> App:
     """Return the engine as an ASGI application."""
-    engine = Engine(settings)
+    routes = _routes(Engine(settings))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         """Route one request."""
         connection = Connection(scope, receive, send)
-        path, method = scope["path"], scope["method"]
-        if path not in PATHS:
+        handlers = routes.get(scope["path"])
+        if handlers is None:
             await connection.answer(HTTPStatus.NOT_FOUND, {"detail": "Not Found"})
-        elif method != PATHS[path]:
-            await connection.answer(HTTPStatus.METHOD_NOT_ALLOWED, {"detail": "Method Not Allowed"})
-        elif path == "/inference/v1/generate":
+        elif handler := handlers.get(scope["method"]):
             try:
-                await engine.generate(connection)
+                await handler(connection)
             except RequestError as error:
                 await connection.answer(error.status, error.body())
         else:
-            await connection.answer(HTTPStatus.OK, engine.stats if path == "/stats" else {})
+            await connection.answer(HTTPStatus.METHOD_NOT_ALLOWED, {"detail": "Method Not Allowed"})
 
     return app
 
@@ -179,7 +100,7 @@ def server_config(settings: EngineSettings) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(settings),
         access_log=False,
-        http="httptools",
+        http=TransportProtocol,
         interface="asgi3",
         lifespan="off",
         log_level="warning",
@@ -209,6 +130,17 @@ def _parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tokens-per-second", type=float, default=0.0, help="0: as fast as possible"
     )
+    parser.add_argument(
+        "--tokens-only",
+        action="store_true",
+        help="refuse stop strings, and fill the context for a request without max_tokens",
+    )
+    parser.add_argument(
+        "--recordings",
+        type=Path,
+        metavar="FILE",
+        help="recordings (.jsonl or .jsonl.xz) to replay to requests with the ID rec-<name>",
+    )
     return parser.parse_args(argv)
 
 
@@ -219,6 +151,8 @@ def _settings(args: argparse.Namespace) -> EngineSettings:
         script=args.script,
         tokens_per_chunk=args.tokens_per_chunk,
         tokens_per_second=args.tokens_per_second,
+        tokens_only=args.tokens_only,
+        recordings=args.recordings,
     )
 
 

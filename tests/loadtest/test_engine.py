@@ -1,48 +1,39 @@
 import asyncio
 import json
-import lzma
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from functools import cache
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
-from tokenizers import Tokenizer
 
-from loadtest.engine import EngineSettings, listen, server_config
-from loadtest.make_demo_model import MODEL_DIR
+from loadtest.engine import EngineSettings, listen
 from loadtest.script import PLAIN, SUM
-
-RECORDINGS = Path(__file__).parents[1] / "fixtures" / "real_engine.jsonl.xz"
-GENERATE = "/inference/v1/generate"
-DEADLINE_S = 10.0
-
-
-@contextmanager
-def run_engine(settings: EngineSettings) -> Iterator[httpx.Client]:
-    """Serve the engine on a free port from a thread, for a client on a real socket."""
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(server_config(settings))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with httpx.Client(base_url=base_url, timeout=DEADLINE_S) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join(DEADLINE_S)
-        listener.close()
-    assert not thread.is_alive()
+from loadtest.transport import TransportProtocol
+from tests.loadtest.engine_client import (
+    DEADLINE_S,
+    GENERATE,
+    body,
+    client_of,
+    decode,
+    encode,
+    generate,
+    open_call,
+    outcomes,
+    run_engine,
+    serve_engine,
+    stream,
+    tokens_of,
+    wait_for_outcome,
+    wait_for_stats,
+)
+from tests.recordings import all_recordings
 
 
 @pytest.fixture(scope="module")
@@ -51,54 +42,8 @@ def client() -> Iterator[httpx.Client]:
         yield client
 
 
-@cache
-def tokenizer() -> Tokenizer:
-    return Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
-
-
-def encode(text: str) -> list[int]:
-    ids: list[int] = tokenizer().encode(text, add_special_tokens=False).ids
-    return ids
-
-
-def decode(ids: list[int]) -> str:
-    text: str = tokenizer().decode(ids, skip_special_tokens=False)
-    return text
-
-
-def body(prompt: str = "Hello", /, **members: Any) -> dict[str, Any]:
-    """A generate request; `sampling_params` defaults to none set."""
-    return {"token_ids": encode(prompt), "sampling_params": {}, **members}
-
-
-def generate(client: httpx.Client, request: dict[str, Any]) -> Any:
-    response = client.post(GENERATE, json=request)
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
-def stream(client: httpx.Client, request: dict[str, Any]) -> list[Any]:
-    """The events of a stream, which must end with `[DONE]`."""
-    with client.stream("POST", GENERATE, json={**request, "stream": True}) as response:
-        assert response.status_code == 200
-        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
-        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
-    assert lines.pop() == "[DONE]"
-    return [json.loads(line) for line in lines]
-
-
-def tokens_of(events: list[Any], index: int = 0) -> list[int]:
-    """The joined tokens of one choice of a stream."""
-    choices = [choice for event in events for choice in event["choices"]]
-    return [token for c in choices if c["index"] == index for token in c["token_ids"]]
-
-
 def recording(name: str) -> Any:
-    with lzma.open(RECORDINGS, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            if (record := json.loads(line))["name"] == name:
-                return record
-    raise LookupError(f"no recording is called {name}")
+    return next(record for record in all_recordings() if record["name"] == name)
 
 
 def shape(value: Any) -> Any:
@@ -289,6 +234,11 @@ def test_request_id_is_prefixed_and_the_header_wins(client: httpx.Client) -> Non
         (json.dumps({**body(), "token_ids": [99999]}).encode(), None),
         (json.dumps(body(sampling_params={"n": 0})).encode(), "n"),
         (json.dumps(body(sampling_params={"max_tokens": 0})).encode(), "max_tokens"),
+        (json.dumps(body(sampling_params={"min_tokens": -1})).encode(), "min_tokens"),
+        (
+            json.dumps(body(sampling_params={"min_tokens": 3, "max_tokens": 2})).encode(),
+            "min_tokens",
+        ),
         (json.dumps(body(sampling_params={"logprobs": 21})).encode(), "logprobs"),
         (json.dumps(body(sampling_params={"logprobs": -1})).encode(), "logprobs"),
     ],
@@ -321,13 +271,6 @@ def test_unknown_model_path_and_method() -> None:
         assert client.get("/health").status_code == 200
 
 
-def wait_for_stats(client: httpx.Client, expected: dict[str, int]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while (stats := client.get("/stats").json()) != expected:
-        assert time.monotonic() < deadline, stats
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("streamed", [True, False])
 def test_client_that_goes_away_aborts_its_generation(streamed: bool) -> None:
     settings = EngineSettings(tokens_per_second=20.0, script="long")
@@ -340,7 +283,7 @@ def test_client_that_goes_away_aborts_its_generation(streamed: bool) -> None:
             ) as response,
         ):
             assert next(response.iter_lines()).startswith("data: ")
-        wait_for_stats(client, {"started": 1, "finished": 0, "aborted": 1})
+        wait_for_stats(client, started=1, finished=0, aborted=1, in_flight=0)
 
 
 def test_every_end_is_counted_once(client: httpx.Client) -> None:
@@ -348,8 +291,8 @@ def test_every_end_is_counted_once(client: httpx.Client) -> None:
     generate(client, body())
     stream(client, body())
     client.post(GENERATE, content=b"{")
-    expected = {**before, "started": before["started"] + 2, "finished": before["finished"] + 2}
-    wait_for_stats(client, expected)
+    wait_for_stats(client, started=before["started"] + 2, finished=before["finished"] + 2)
+    wait_for_stats(client, aborted=before["aborted"], in_flight=0)
 
 
 def test_pace_spreads_the_tokens_and_streams_run_side_by_side() -> None:
@@ -403,3 +346,110 @@ def test_taken_port_is_one_clear_line() -> None:
     assert result.returncode == 2
     assert result.stderr.startswith("engine: cannot start: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_min_tokens_puts_the_end_off(client: httpx.Client) -> None:
+    script = generate(client, body())["choices"][0]["token_ids"]
+    params = {"min_tokens": len(script) + 1}
+    longer = generate(client, body(sampling_params=params))["choices"][0]
+    assert longer["token_ids"] == script * 2
+    assert longer["finish_reason"] == "stop"
+    exact = generate(client, body(sampling_params={"min_tokens": len(script)}))["choices"][0]
+    assert exact["token_ids"] == script
+
+
+def test_min_tokens_passes_over_early_stop_tokens(client: httpx.Client) -> None:
+    script = generate(client, body())["choices"][0]["token_ids"]
+    params = {"stop_token_ids": [script[0]], "min_tokens": 2}
+    choice = generate(client, body(sampling_params=params))["choices"][0]
+    assert choice["token_ids"][: len(script)] == script[: len(choice["token_ids"])]
+    assert len(choice["token_ids"]) >= 2
+    params = {"stop_token_ids": [script[1]], "min_tokens": 2}
+    choice = generate(client, body(sampling_params=params))["choices"][0]
+    assert (choice["token_ids"], choice["stop_reason"]) == (script[:2], script[1])
+
+
+def test_tokens_only_engine_takes_no_stop_strings() -> None:
+    with run_engine(EngineSettings(tokens_only=True)) as client:
+        for stop in ("x", ["x"]):
+            response = client.post(GENERATE, json=body(sampling_params={"stop": stop}))
+            assert response.status_code == 400
+            assert response.json()["error"]["param"] == "stop"
+        params = {"stop": [], "max_tokens": 3, "min_tokens": 1}
+        assert len(generate(client, body(sampling_params=params))["choices"][0]["token_ids"]) == 3
+
+
+def test_tokens_only_engine_shows_that_max_tokens_is_lost() -> None:
+    with run_engine(EngineSettings(tokens_only=True)) as client:
+        choice = generate(client, body())["choices"][0]
+        ended = generate(client, body(sampling_params={"max_tokens": 1000}))["choices"][0]
+    assert (len(choice["token_ids"]), choice["finish_reason"]) == (32767, "length")
+    assert decode(ended["token_ids"]) == f"{PLAIN}<|im_end|>"
+
+
+@pytest.mark.parametrize("params", [{}, {"logprobs": 1}])
+def test_every_event_has_the_members_of_the_first(
+    client: httpx.Client, params: dict[str, Any]
+) -> None:
+    request = body(sampling_params={"n": 2, "max_tokens": 4, **params})
+    events = stream(client, request)
+    for event in events:
+        assert list(event) == list(events[0])
+        assert list(event["choices"][0]) == list(events[0]["choices"][0])
+        assert event["request_id"] == events[0]["request_id"]
+
+
+def test_requests_are_listed_as_they_came(client: httpx.Client) -> None:
+    client.delete("/requests")
+    request = body(sampling_params={"max_tokens": 1}, request_id="r1", priority=3)
+    client.post(GENERATE, json=request, headers={"X-Data-Parallel-Rank": "1"})
+    client.post(GENERATE, content=b"[1,")
+    good, bad = client.get("/requests").json()
+    length = len(request.pop("token_ids"))
+    assert good["body"] == {**request, "prompt_tokens": length}
+    assert good["headers"]["x-data-parallel-rank"] == "1"
+    assert (good["outcome"], bad["outcome"], bad["body"]) == ("finished", "failed", None)
+    assert client.delete("/requests").status_code == 200
+    assert client.get("/requests").json() == []
+
+
+def test_only_the_last_requests_are_kept(client: httpx.Client) -> None:
+    for number in range(103):
+        generate(client, body(request_id=str(number), sampling_params={"max_tokens": 1}))
+    listed = [call["body"]["request_id"] for call in client.get("/requests").json()]
+    assert listed == [str(number) for number in range(3, 103)]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_abort_is_noticed_while_the_engine_waits_for_a_slow_pace(streamed: bool) -> None:
+    settings = EngineSettings(tokens_per_second=0.01)
+    with serve_engine(settings) as (_, port), client_of(port) as client:
+        call = open_call(port, body(stream=streamed))
+        wait_for_stats(client, in_flight=1)
+        assert outcomes(client) == ["running"]
+        call.close()
+        wait_for_outcome(client, "aborted")
+        wait_for_stats(client, started=1, aborted=1, in_flight=0)
+
+
+def test_abort_is_noticed_while_the_client_does_not_read() -> None:
+    params = {"logprobs": 20, "ignore_eos": True}
+    request = body(stream=True, sampling_params=params)
+    with serve_engine(EngineSettings()) as (server, port), client_of(port) as client:
+        call = open_call(port, request, receive_buffer=4096)
+        until_blocked(server)
+        assert outcomes(client) == ["running"]
+        call.close()
+        wait_for_outcome(client, "aborted")
+        wait_for_stats(client, started=1, aborted=1, in_flight=0)
+
+
+def until_blocked(server: uvicorn.Server) -> None:
+    """Wait until a connection takes no more bytes."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not any(
+        isinstance(protocol, TransportProtocol) and protocol.flow.write_paused
+        for protocol in list(server.server_state.connections)
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
