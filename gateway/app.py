@@ -9,7 +9,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 
 from gateway import errors
-from gateway.routes import derender, docs, models, ops, render
+from gateway.routes import derender, docs, front_door, models, ops, render
 from gateway.routes.answers import JSON
 from gateway.services import Services
 
@@ -40,7 +40,11 @@ class App:
 
 def build(services: Services) -> App:
     """Put the routes together."""
-    direct = [*derender.routes(services), *render.routes(services)]
+    direct = [
+        *front_door.routes(services),
+        *derender.routes(services),
+        *render.routes(services),
+    ]
     framework = Litestar(
         route_handlers=[
             *direct,

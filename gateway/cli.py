@@ -18,6 +18,7 @@ from shards.supervisor import CannotStart, Service, Supervisor
 CANNOT_START = 2
 
 _FRAME_OVERHEAD_BYTES = 64 * 1024
+_LEAST_STREAMS = 4096
 
 _DESCRIPTION = """\
 Turn token IDs from a token-in / token-out engine into OpenAI responses, without a GPU.
@@ -33,6 +34,7 @@ examples:
   derender serve loadtest/demo_model --served-model-name demo
   derender serve ./Qwen3-8B --reasoning-parser qwen3 \\
       --tool-call-parser hermes --enable-auto-tool-choice --shards 4
+  derender serve ./Qwen3-8B --engine-url http://engine-0:8000 http://engine-1:8000
 """
 
 
@@ -66,19 +68,29 @@ def _service(settings: ServeSettings, listener: socket.socket) -> Service:
         model=settings.model.model,
         max_body_bytes=settings.max_body_bytes,
         request_timeout_s=settings.request_timeout_s,
+        write_timeout_s=settings.write_timeout_s,
+        engines=settings.engines,
+        engine_model=settings.engine_model,
+        streams_per_shard=settings.table.streams or _LEAST_STREAMS,
         logs=settings.logs,
     )
     return Service(
         options=settings.model,
         shards=settings.shards,
         render_shards=settings.render_shards,
-        max_frame_bytes=settings.max_body_bytes + _FRAME_OVERHEAD_BYTES,
+        max_frame_bytes=_longest_frame(settings),
         logs=settings.logs,
         table=settings.table,
         gateway_command=(sys.executable, "-m", "gateway.worker"),
         gateway_settings=msgspec.json.encode(gateway),
         preload=("argparse", "gateway.settings", "shards.supervisor"),
     )
+
+
+def _longest_frame(settings: ServeSettings) -> int:
+    """Bytes of the longest call a shard reads: a caller's body, or an engine's answers."""
+    engine = settings.engines.max_body_bytes if settings.engines else 0
+    return settings.max_body_bytes + engine + _FRAME_OVERHEAD_BYTES
 
 
 def _listen(settings: ServeSettings) -> socket.socket:

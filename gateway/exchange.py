@@ -50,38 +50,77 @@ class Exchange(ABC):
         self.mode = "unknown"
 
     @abstractmethod
-    async def call(self, body: bytes) -> bytes:
-        """Have a shard answer; any DerenderError is a refusal."""
+    async def run(self, receive: Receive, send: Send) -> int:
+        """Serve, the whole answer included.
 
-    async def answer(self, receive: Receive) -> tuple[int, errors.Headers, bytes]:
-        """Status, extra headers and body."""
-        try:
-            timeout_s = self.services.settings.request_timeout_s
-            return 200, [], await within(timeout_s, self._work(receive))
-        except DerenderError as error:
+        Returns:
+            The status that went out.
+
+        Raises:
+            ClientGone: The caller left.
+        """
+
+    async def read(self, receive: Receive) -> bytes:
+        """The request's body.
+
+        Raises:
+            core.errors.BadRequest: It is not JSON, or too long.
+            ClientGone: The caller left.
+        """
+        check_content_type(self.headers)
+        body = await read(self.headers, receive, self.services.settings.max_body_bytes)
+        self.services.metrics.body_read(self.name, len(body))
+        return body
+
+    def refuse(self, error: Exception) -> tuple[int, errors.Headers, bytes]:
+        """Count and log a failure; its status, extra headers and body.
+
+        Raises:
+            ClientGone: That is the failure: nobody is left to be told.
+        """
+        if isinstance(error, ClientGone):
+            raise error
+        if isinstance(error, DerenderError):
             self.services.metrics.refused(errors.reason(error))
             answer = errors.answer(error)
             self._log_refusal(answer[0], error)
             return answer
-        except ClientGone:
-            raise
-        except Exception:
-            _logger.exception("answering failed", extra={"request_id": self.request_id})
-            self.services.metrics.refused("internal")
-            return errors.answer(InternalFault("internal error; see the gateway's log"))
+        _logger.error("answering failed", exc_info=error, extra={"request_id": self.request_id})
+        self.services.metrics.refused("internal")
+        return errors.answer(InternalFault("internal error; see the gateway's log"))
 
-    async def _work(self, receive: Receive) -> bytes:
-        """The answer, unless nobody waits for it any more."""
-        settings = self.services.settings
-        check_content_type(self.headers)
-        body = await read(self.headers, receive, settings.max_body_bytes)
-        self.services.metrics.body_read(self.name, len(body))
-        return await while_connected(self.call(body), receive)
+    def tagged(self, headers: errors.Headers) -> errors.Headers:
+        """Headers with the request's ID among them."""
+        return [*headers, (b"x-request-id", self.request_id.encode())]
 
     def _log_refusal(self, status: int, error: DerenderError) -> None:
         level = logging.WARNING if status >= 500 else logging.INFO
         arguments = (self.path, status, error.message)
         _logger.log(level, "%s %d: %s", *arguments, extra={"request_id": self.request_id})
+
+
+class ShardExchange(Exchange):
+    """A request that one shard answers."""
+
+    @abstractmethod
+    async def call(self, body: bytes) -> bytes:
+        """Have a shard answer; any DerenderError is a refusal."""
+
+    async def run(self, receive: Receive, send: Send) -> int:
+        """Serve, the whole answer included."""
+        timeout_s = self.services.settings.request_timeout_s
+        status, extra = 200, errors.Headers()
+        try:
+            answer = await within(timeout_s, self._work(receive))
+        except Exception as error:  # noqa: BLE001 - all but a bug is a DerenderError
+            status, extra, answer = self.refuse(error)
+        await send_answer(send, status, self.tagged(extra), answer)
+        return status
+
+    async def _work(self, receive: Receive) -> bytes:
+        """The answer, unless nobody waits for it any more."""
+        body = await self.read(receive)
+        return await while_connected(self.call(body), receive)
 
 
 def route(
@@ -103,12 +142,10 @@ def route(
             return
         exchange = begin(dict(scope["headers"]))
         try:
-            status, extra, body = await exchange.answer(receive)
+            status = await exchange.run(receive, send)
         except ClientGone:
             services.metrics.refused("client_gone")
             return
-        extra.append((b"x-request-id", exchange.request_id.encode()))
-        await _send(send, status, extra, body)
         elapsed = time.perf_counter() - begun
         services.metrics.answered(exchange.name, exchange.mode, status, elapsed)
         if _logger.isEnabledFor(logging.DEBUG):
@@ -121,7 +158,8 @@ def route(
     return handler
 
 
-async def _send(send: Send, status: int, extra: errors.Headers, body: bytes) -> None:
+async def send_answer(send: Send, status: int, extra: errors.Headers, body: bytes) -> None:
+    """Send a whole JSON answer with extra headers."""
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
@@ -140,12 +178,15 @@ async def _refuse_method(method: str, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return
     body = errors.http_body(405, f"{method} is not allowed here; use POST")
-    await _send(send, 405, allow, b"" if method == "HEAD" else body)
+    await send_answer(send, 405, allow, b"" if method == "HEAD" else body)
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
     """The caller's `x-request-id` where it is short and printable, else a drawn one."""
-    given = headers.get(b"x-request-id")
-    if given and len(given) <= _LONGEST_ID and _SAFE_ID_BYTES.issuperset(given):
-        return given.decode()
-    return os.urandom(8).hex()
+    given = headers.get(b"x-request-id", b"")
+    return given.decode() if is_safe_id(given) else os.urandom(8).hex()
+
+
+def is_safe_id(given: bytes) -> bool:
+    """Whether a request ID can be a header's value and a word in the log."""
+    return 0 < len(given) <= _LONGEST_ID and _SAFE_ID_BYTES.issuperset(given)

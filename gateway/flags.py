@@ -56,8 +56,9 @@ def default_shards() -> int:
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
-_SERVER, _MODEL, _PARSING, _TEMPLATE, _PROCESS = (
+_SERVER, _ENGINE, _MODEL, _PARSING, _TEMPLATE, _PROCESS = (
     "server",
+    "engines behind the front door",
     "model",
     "parsers",
     "chat template",
@@ -274,6 +275,66 @@ FLAGS = (
         read=seconds,
         metavar="SECONDS",
         help="longest time for one request, its body's arrival included; then 504",
+    ),
+    Flag(
+        name="write-timeout",
+        group=_SERVER,
+        default=120.0,
+        read=seconds,
+        metavar="SECONDS",
+        help="longest time a caller may leave events of a stream unread",
+    ),
+    Flag(
+        name="engine-url",
+        group=_ENGINE,
+        many=True,
+        metavar="URL",
+        help="token-in / token-out engines; with one, /v1/chat/completions and /v1/completions are"
+        " served",
+    ),
+    Flag(
+        name="engine-model",
+        group=_ENGINE,
+        metavar="NAME",
+        shown_default="the first served name",
+        help="the model's name at the engines",
+    ),
+    Flag(
+        name="engine-api-key",
+        group=_ENGINE,
+        metavar="KEY",
+        help="sent to the engines as Authorization: Bearer KEY; better set in the environment",
+    ),
+    Flag(
+        name="forward-authorization",
+        group=_ENGINE,
+        default=False,
+        read=read_switch,
+        help="send a caller's own Authorization to the engines",
+    ),
+    Flag(
+        name="engine-connect-timeout",
+        group=_ENGINE,
+        default=5.0,
+        read=seconds,
+        metavar="SECONDS",
+        help="longest time to connect to an engine",
+    ),
+    Flag(
+        name="engine-idle-timeout",
+        group=_ENGINE,
+        default=600.0,
+        read=seconds,
+        metavar="SECONDS",
+        help="longest silence of an engine; one that does not stream is silent until it is done",
+    ),
+    Flag(
+        name="engine-max-requests",
+        group=_ENGINE,
+        default=0,
+        read=whole_number(0),
+        metavar="COUNT",
+        help="requests one engine may have in flight, more are refused; 0 for no bound",
     ),
     Flag(
         name="allow-untested-vllm",

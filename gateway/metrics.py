@@ -6,9 +6,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.engines.metrics import EngineCollector
+from gateway.engines.pool import Engines
 from gateway.live_metrics import LiveCollector
 from shards.counters import TableCounters
 from shards.pool import Pool, ShardStats
+from shards.sessions import Sessions
 
 _DURATION_BUCKETS_S = (
     *(0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064),
@@ -55,6 +58,25 @@ class _PoolCollector(Collector):
                 yield [f"{prefix}{stats.shard}"], stats
 
 
+class _SessionCollector(Collector):
+    """Reads the streams of the front door at scrape time."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def collect(self) -> Iterable[Metric]:
+        streams = GaugeMetricFamily(
+            "derender_front_door_streams", "Streams of the front door being served."
+        )
+        streams.add_metric([], self._sessions.count)
+        reopened = CounterMetricFamily(
+            "derender_front_door_reopened",
+            "Streams of the front door opened anew because their shard was replaced.",
+        )
+        reopened.add_metric([], self._sessions.reopened)
+        return _each(streams, reopened)
+
+
 def _each(*metrics: Metric) -> Iterator[Metric]:
     yield from metrics
 
@@ -98,6 +120,36 @@ class Metrics:
         )
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._known_bodies: dict[str, Histogram] = {}
+        self._first_token = Histogram(
+            "derender_time_to_first_token_seconds",
+            "From the first byte of a streamed request to the first event of its answer.",
+            ["endpoint"],
+            buckets=_DURATION_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "derender_streamed_tokens",
+            "Tokens taken from engines' streams.",
+            ["endpoint"],
+            registry=self._registry,
+        )
+        self._known_tokens: dict[str, Counter] = {}
+
+    def watch_engines(self, engines: Engines, sessions: Sessions) -> None:
+        """Show the engines and streams of the front door too."""
+        self._registry.register(EngineCollector(engines))
+        self._registry.register(_SessionCollector(sessions))
+
+    def first_token(self, endpoint: str, seconds: float) -> None:
+        """Note when the first event of a stream went out."""
+        self._first_token.labels(endpoint).observe(seconds)
+
+    def generated(self, endpoint: str, tokens: int) -> None:
+        """Count tokens an engine streamed."""
+        child = self._known_tokens.get(endpoint)
+        if child is None:
+            child = self._known_tokens[endpoint] = self._tokens.labels(endpoint)
+        child.inc(tokens)
 
     def answered(self, endpoint: str, mode: str, status: int, seconds: float) -> None:
         """Count one answer."""

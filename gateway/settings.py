@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from core.options import ModelOptions
+from gateway.engines.settings import EngineSettings
 from gateway.flags import FLAGS, MODEL, Flag
 from shards.entry import TableLimits
 from shards.logs import LogSettings
@@ -42,6 +43,14 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest request body read."""
     request_timeout_s: float = 120.0
     """How long one request may take, its body's arrival included."""
+    write_timeout_s: float = 120.0
+    """How long a caller may leave events of a stream unread."""
+    engines: EngineSettings | None = None
+    """The engines behind the front door; None serves no front door."""
+    engine_model: str = ""
+    """Name the engines are asked for; empty means the first served one."""
+    streams_per_shard: int = 4096
+    """Streams of the front door one shard may hold; more are refused."""
     drain_timeout_s: float = 2.7
     """How long open requests may take once the server shuts down."""
     logs: LogSettings
@@ -57,6 +66,9 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     render_shards: int
     max_body_bytes: int
     request_timeout_s: float
+    write_timeout_s: float
+    engines: EngineSettings | None
+    engine_model: str
     table: TableLimits
     logs: LogSettings
 
@@ -120,6 +132,9 @@ def _settings(model: str, values: dict[str, Any]) -> ServeSettings:
         render_shards=values["render_shards"],
         max_body_bytes=values["max_body_bytes"],
         request_timeout_s=values["request_timeout"],
+        write_timeout_s=values["write_timeout"],
+        engines=_engines(values),
+        engine_model=values["engine_model"] or "",
         table=TableLimits(
             streams=values["live_streams"],
             tokens=values["live_tokens"],
@@ -127,6 +142,26 @@ def _settings(model: str, values: dict[str, Any]) -> ServeSettings:
         ),
         logs=LogSettings(level=values["log_level"], format=values["log_format"]),
     )
+
+
+def _engines(values: dict[str, Any]) -> EngineSettings | None:
+    """How engines are reached; None where none is named."""
+    urls = values["engine_url"] or ()
+    if not urls:
+        return None
+    if not values["render_shards"]:
+        raise SettingsError("--engine-url requires --render-shards to be at least 1")
+    try:
+        return EngineSettings(
+            urls=urls,
+            api_key=values["engine_api_key"] or "",
+            forward_authorization=values["forward_authorization"],
+            connect_timeout_s=values["engine_connect_timeout"],
+            idle_timeout_s=values["engine_idle_timeout"],
+            max_connections=values["engine_max_requests"],
+        )
+    except ValueError as error:
+        raise SettingsError(f"--engine-url: {error}") from None
 
 
 def _check_vllm(allow_untested: bool) -> None:

@@ -44,14 +44,11 @@ class _Server(uvicorn.Server):
 
 async def serve(order: GatewayOrder, settings: GatewaySettings) -> None:
     """Answer requests until SIGTERM or until the supervisor is gone."""
-    pool = Pool(order.pool)
     render_pool = Pool(order.render_pool) if order.render_pool else None
-    pools = [pool, render_pool] if render_pool else [pool]
-    services = Services.of(settings, pool, render_pool)
+    services = Services.of(settings, Pool(order.pool), render_pool)
     server = _Server(_config(services, settings))
-    _watch_for_the_end(server, pools, order, settings)
-    for each in pools:
-        await each.start()
+    _watch_for_the_end(server, services.pools, order, settings)
+    await services.start()
     _logger.info("listening on %s", settings.url)
     announcing = asyncio.create_task(_announce(services))
     try:
@@ -59,8 +56,7 @@ async def serve(order: GatewayOrder, settings: GatewaySettings) -> None:
             await server.serve([listener])
     finally:
         announcing.cancel()
-        for each in pools:
-            await each.close()
+        await services.close()
 
 
 def _config(services: Services, settings: GatewaySettings) -> uvicorn.Config:

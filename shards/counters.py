@@ -17,6 +17,8 @@ class TableCounters(msgspec.Struct, kw_only=True):
     """Live streams held."""
     tokens: int = 0
     """Prompt and output tokens of those."""
+    sessions: int = 0
+    """Requests of the front door being streamed."""
 
 
 counters_encoder = msgspec.json.Encoder()

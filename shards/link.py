@@ -104,6 +104,7 @@ class Link:
         self._max_reply_bytes = max_reply_bytes
         self._transport: asyncio.Transport | None = None
         self._held = HeldContexts()
+        self._session_blames: dict[str, int] = {}
 
     @property
     def connected(self) -> bool:
@@ -128,7 +129,12 @@ class Link:
         pending = self._take(call_id)
         if pending is not None:
             pending.future.cancel()
-            self._send(_cancellation(call_id))
+            self._send(_notice(Kind.CANCEL, call_id))
+
+    def close_session(self, session: str) -> None:
+        """Have the shard forget a stream of the front door."""
+        self._session_blames.pop(session, None)
+        self._send(_notice(Kind.SERVE_CLOSE, session=session))
 
     def _send(self, call: Call) -> None:
         if self._transport is not None:
@@ -227,14 +233,23 @@ class Link:
         if call_id is None:
             return
         blamed = self.pending[call_id]
-        blamed.blames += 1
-        if blamed.blames >= _BLAMES_TO_GIVE_UP:
+        if self._count_blame(blamed) >= _BLAMES_TO_GIVE_UP:
             self._take(call_id)
             _fail(blamed, ShardLostTwice("two shards ended while they worked on this request"))
 
+    def _count_blame(self, blamed: _Pending) -> int:
+        """Blames of a call; the calls of a stream are opened anew, so theirs are added up."""
+        session = blamed.call.session
+        if not session:
+            blamed.blames += 1
+            return blamed.blames
+        self._session_blames[session] = self._session_blames.get(session, 0) + 1
+        return self._session_blames[session]
 
-def _cancellation(call_id: int) -> Call:
-    return Call(call_id, Kind.CANCEL, "", 0, "", b"", b"", b"", b"", b"")
+
+def _notice(kind: Kind, call_id: int = 0, session: str = "") -> Call:
+    """A call without a reply."""
+    return Call(call_id, kind, "", 0, "", b"", b"", b"", b"", b"", session=session)
 
 
 def _write(transport: asyncio.Transport, message: bytes) -> None:

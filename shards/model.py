@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Generator
 
+import msgspec
+
 from core.derenderer import Derenderer
 from core.limits import Limits
 from core.options import ModelOptions
@@ -60,9 +62,15 @@ class ShardModel:
         """Let go of streams that were idle too long."""
         self._table.expire()
 
+    def close_session(self, session: str) -> None:
+        """Nobody waits for a stream of the front door any more."""
+        self._derenderer.front.close(session)
+
     def counters(self) -> TableCounters:
         """What happened to live streams so far."""
-        return self._table.counters()
+        return msgspec.structs.replace(
+            self._table.counters(), sessions=len(self._derenderer.front.serving)
+        )
 
 
 def build(options: ModelOptions, progress: Progress, *, render: bool) -> ShardModel | str:

@@ -90,17 +90,33 @@ class Pool:
         While that one is away for longer than a restart takes, another one stands in.
         """
         home = self._links[rendezvous(key, len(self._links))]
-        if home.connected or home.away_s < _STAND_IN_AFTER_S:
+        if not self.is_away(home.shard):
             return home.shard
         connected = [link for link in self._links if link.connected] or [home]
         return connected[rendezvous(key, len(connected))].shard
+
+    def is_away(self, shard: int) -> bool:
+        """Whether a shard is gone for longer than a restart takes."""
+        link = self._links[shard]
+        return not link.connected and link.away_s >= _STAND_IN_AFTER_S
+
+    def connected(self) -> list[int]:
+        """Shards that answer at once."""
+        return [link.shard for link in self._links if link.connected]
 
     def least_busy(self) -> int:
         """Shard with the fewest calls in flight, connected ones first."""
         return min(self._links, key=lambda link: (not link.connected, len(link.pending))).shard
 
+    def close_session(self, shard: int, session: str) -> None:
+        """Have a shard forget a stream of the front door."""
+        self._links[shard].close_session(session)
+
     async def call(self, shard: int, call: Call) -> bytes:
         """Have a shard answer.
+
+        Calls of a session are not refused for want of room: each has one in flight at most, and
+        what bounds them is the number of sessions.
 
         Raises:
             DerenderError: The shard's own refusal; ShardUnavailable before it first serves or when
@@ -111,16 +127,20 @@ class Pool:
             raise ShardUnavailable(self.readiness() or f"the {self._settings.name}s are warming up")
         call = name_contexts(call, self._seed)
         size = _size(call)
-        if len(link.pending) >= self._settings.max_calls_in_flight:
-            raise Overloaded(f"{link.name} has {len(link.pending)} requests waiting")
-        room = self._settings.max_bytes_in_flight - link.pending_bytes
-        if link.pending and size > room:
-            raise Overloaded(f"{link.name} has {link.pending_bytes} bytes of requests waiting")
+        if not call.session:
+            self._check_room(link, size)
         try:
             return await link.submit(call, size)
         except asyncio.CancelledError:
             link.cancel(call.call_id)
             raise
+
+    def _check_room(self, link: Link, size: int) -> None:
+        if len(link.pending) >= self._settings.max_calls_in_flight:
+            raise Overloaded(f"{link.name} has {len(link.pending)} requests waiting")
+        room = self._settings.max_bytes_in_flight - link.pending_bytes
+        if link.pending and size > room:
+            raise Overloaded(f"{link.name} has {link.pending_bytes} bytes of requests waiting")
 
     async def counters(self, timeout_s: float = 1.0) -> dict[int, TableCounters]:
         """Counters of the live streams of every shard that answers in time, by shard."""

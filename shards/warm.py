@@ -58,6 +58,9 @@ class Answerer(Protocol):
     def expire_streams(self) -> None:
         """Let go of streams that were idle too long."""
 
+    def close_session(self, session: str) -> None:
+        """Nobody waits for a stream of the front door any more."""
+
     def counters(self) -> TableCounters:
         """What happened to live streams so far."""
 

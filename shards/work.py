@@ -57,6 +57,7 @@ class Work:
         self._answered = answered
         self._note = note
         self._tasks: deque[_Task] = deque()
+        self._sessions: dict[Connection, set[str]] = {}
 
     @property
     def waiting(self) -> bool:
@@ -67,10 +68,14 @@ class Work:
         """Answer a call at once, or begin to."""
         if call.kind is Kind.CANCEL:
             self._cancel(lambda task: task.peer is peer and task.call.call_id == call.call_id)
+        elif call.kind is Kind.SERVE_CLOSE:
+            self._close(peer, call.session)
         elif call.kind is Kind.STATS:
             counters = counters_encoder.encode(self._derenderer.counters())
             self._answered(peer, Reply(call.call_id, body=counters))
         else:
+            if call.kind is Kind.SERVE_OPEN:
+                self._sessions.setdefault(peer, set()).add(call.session)
             self._note(call.call_id)
             self._begin(peer, call)
             self._note(0)
@@ -78,6 +83,8 @@ class Work:
     def forget(self, peer: Connection) -> None:
         """Stop what a peer that left was waiting for."""
         self._cancel(lambda task: task.peer is peer)
+        for session in self._sessions.pop(peer, ()):
+            self._derenderer.close_session(session)
 
     def run_slice(self) -> None:
         """Give the next call its slice."""
@@ -120,6 +127,11 @@ class Work:
         except Exception:
             _logger.exception("answering failed", extra={"request_id": call.trace_id})
             return Reply(call.call_id, fault=_INTERNAL)
+
+    def _close(self, peer: Connection, session: str) -> None:
+        self._cancel(lambda task: task.call.session == session)
+        self._sessions.get(peer, set()).discard(session)
+        self._derenderer.close_session(session)
 
     def _cancel(self, chosen: Callable[[_Task], bool]) -> None:
         for task in [task for task in self._tasks if chosen(task)]:

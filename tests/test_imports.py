@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 HEAVY = ("vllm", "torch", "transformers", "tokenizers")
 LIGHT_CORE = {
     f"core.{name}"
-    for name in ("bounds", "errors", "generate", "ids", "limits", "openai", "options", "wire")
+    for name in ("bounds", "errors", "generate", "ids", "limits", "openai", "options", "plan", "wire")
 }
 CHILD_SIDE = {"shards.model", "shards.warm", "shards.loop", "shards.streams", "shards.work"}
 SHARED_SHARDS = {
@@ -26,6 +26,7 @@ MAY_IMPORT_OUTSIDE = {
     "core": {"msgspec", "xxhash", "jinja2", "tokenizers"},
     "shards": {"msgspec", "setproctitle", "xxhash"},
     "gateway": {
+        "aiohttp",
         "httpx",
         "litestar",
         "msgspec",

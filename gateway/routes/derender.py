@@ -10,7 +10,7 @@ from core.errors import BadRequest, UnknownModel
 from core.ids import stream_id
 from core.wire import Call, Envelope, Kind, carried_stream_id, chunk_identity, present
 from gateway.body import open_envelope
-from gateway.exchange import Exchange, route
+from gateway.exchange import ShardExchange, route
 from gateway.services import Services
 
 
@@ -44,7 +44,7 @@ COMPLETION = Endpoint(
 )
 
 
-class _Derender(Exchange):
+class _Derender(ShardExchange):
     """One derender request."""
 
     def __init__(self, endpoint: Endpoint, services: Services, headers: dict[bytes, bytes]) -> None:

@@ -4,7 +4,7 @@ import msgspec
 from litestar.handlers import ASGIRouteHandler
 
 from core.wire import Call, Kind
-from gateway.exchange import Exchange, route
+from gateway.exchange import ShardExchange, route
 from gateway.services import Services
 from shards.pool import Pool
 
@@ -26,7 +26,7 @@ ENDPOINTS = (
 )
 
 
-class _Render(Exchange):
+class _Render(ShardExchange):
     """One request that becomes tokens, or tokens that become text."""
 
     def __init__(
