@@ -2,6 +2,7 @@
 
 import msgspec
 
+from core.errors import EngineFailed
 from core.generate import (
     GenerateChoice,
     GenerateLogprobs,
@@ -33,11 +34,18 @@ def echoed_logprobs(
         response: Holds the prompt's logprobs.
         prompt: The prompt's token IDs.
         output: The answer; without logprobs, the prompt is all.
+
+    Raises:
+        EngineFailed: The engine sent no logprobs of the prompt.
     """
     given = response.prompt_logprobs or []
+    if len(given) != len(prompt):
+        raise EngineFailed(
+            f"the engine sent logprobs of {len(given)} prompt tokens, not of {len(prompt)}"
+        )
     positions = [
         _position(token_id, candidates)
-        for token_id, candidates in zip(prompt[1:], given[1:], strict=False)
+        for token_id, candidates in zip(prompt[1:], given[1:], strict=True)
     ]
     generated = output.logprobs.content if output.logprobs else None
     first = server.logprobs.shown(prompt[0], rules, ())

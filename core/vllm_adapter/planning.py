@@ -38,10 +38,11 @@ _OURS = {
 _NOT_FOR_THE_ENGINE = (
     "stop",
     "include_stop_str_in_output",
+    "output_text_buffer_length",
     "output_kind",
     "skip_clone",
 )
-"""Sampling parameters that need a tokenizer, or that the engine sets by itself."""
+"""Sampling parameters about stop strings, and those that the engine sets by itself."""
 
 
 class Rendered(NamedTuple):
