@@ -90,25 +90,6 @@ def frame(message: bytes) -> bytes:
     return header(message) + message
 
 
-def send(connection: Connection, message: bytes) -> None:
-    """Send one message in as few writes as the socket takes.
-
-    `Connection.send_bytes` writes the length of a long message by itself, which wakes the reader
-    for four bytes.
-
-    Raises:
-        OSError: The peer left, or stopped reading for `PEER_TIMEOUT_S`.
-    """
-    descriptor = connection.fileno()
-    rest = [memoryview(header(message)), memoryview(message)]
-    while rest:
-        sent = os.writev(descriptor, rest)
-        while rest and sent >= len(rest[0]):
-            sent -= len(rest.pop(0))
-        if rest:
-            rest[0] = rest[0][sent:]
-
-
 class FrameReader:
     """Cuts a byte stream into messages. Holds at most one unfinished message.
 
@@ -139,6 +120,11 @@ class FrameReader:
                 yield bytes(buffer[begin:end])
         finally:
             del buffer[:start]
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether part of a message is held."""
+        return bool(self._buffer)
 
     def _bounds(self, start: int) -> tuple[int, int] | None:
         """Where the message at `start` begins and ends; None while its length is unknown."""

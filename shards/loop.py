@@ -20,12 +20,13 @@ import msgspec
 from setproctitle import setproctitle
 
 from core.wire import Ready, Reply, call_decoder, reply_encoder
-from shards import warm
-from shards.channel import accept, listen, send
+from shards import channel, warm
+from shards.channel import accept, listen
 from shards.current import CurrentCall
 from shards.entry import Role, ShardSpec
 from shards.logs import configure
-from shards.work import Work
+from shards.peer import Peer
+from shards.work import SLICE_S, Work
 
 _logger = logging.getLogger(__name__)
 
@@ -108,72 +109,105 @@ class _Loop:
         self._expire_at = 0.0
         self._ready = reply_encoder.encode(ready)
         self._selector = selectors.DefaultSelector()
+        self._peers: set[Peer] = set()
+        self._answered: set[Peer] = set()
 
     def run(self) -> None:
         self._selector.register(self._supervisor, selectors.EVENT_READ)
         self._selector.register(self._listener, selectors.EVENT_READ)
         while True:
-            timeout_s = 0 if self._work.waiting else _EXPIRY_INTERVAL_S
-            # Each peer that has something gets one call per round, and one begun call its slice.
+            begun = any(peer.inbox for peer in self._peers)
+            timeout_s = 0 if self._work.waiting or begun else _EXPIRY_INTERVAL_S
             for key, _ in self._selector.select(timeout_s):
                 source = key.fileobj
                 if source is self._supervisor:
                     return
                 if source is self._listener:
                     self._welcome()
-                elif isinstance(source, Connection):
-                    self._serve_one(source)
+                elif isinstance(source, Peer):
+                    self._read(source)
+            # Each peer that has something gets a slice per round, and so does one begun call.
+            for peer in tuple(self._peers):
+                self._serve(peer)
             if self._work.waiting:
                 self._work.run_slice()
+                self._flush()
             self._expire()
 
     def close(self) -> None:
         """Drop every peer."""
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, Connection) and key.fileobj is not self._supervisor:
-                key.fileobj.close()
+        for peer in self._peers:
+            peer.close()
         self._selector.close()
 
     def _welcome(self) -> None:
         try:
-            peer = accept(self._listener, self._spec.authkey)
+            connection = accept(self._listener, self._spec.authkey)
         except (OSError, EOFError, AuthenticationError) as error:
             _logger.warning("a peer did not get in: %s", error or type(error).__name__)
             return
+        peer = Peer(connection, self._spec.max_frame_bytes)
+        self._peers.add(peer)
         self._selector.register(peer, selectors.EVENT_READ)
-        self._send(peer, self._ready)
+        peer.answer(self._ready)
+        self._answered.add(peer)
+        self._flush()
 
-    def _serve_one(self, peer: Connection) -> None:
+    def _read(self, peer: Peer) -> None:
         try:
-            message = peer.recv_bytes(self._spec.max_frame_bytes)
-            call = call_decoder.decode(message)
-        except EOFError:
-            self._drop(peer)
-        except (OSError, msgspec.DecodeError) as error:
+            if not peer.read():
+                self._drop(peer)
+        except (OSError, ValueError) as error:
             _logger.warning("dropping a peer: %s", error)
             self._drop(peer)
-        else:
-            self._work.take(peer, call)
 
-    def _reply(self, peer: Connection, reply: Reply) -> None:
-        self._send(peer, reply_encoder.encode(reply))
+    def _serve(self, peer: Peer) -> None:
+        """Take calls for a slice of time; their replies go out together."""
+        if not peer.inbox:
+            return
+        deadline = time.perf_counter() + SLICE_S
+        while peer.inbox:
+            try:
+                call = call_decoder.decode(peer.inbox.popleft())
+            except msgspec.DecodeError as error:
+                _logger.warning("dropping a peer: %s", error)
+                self._drop(peer)
+                return
+            self._work.take(peer, call)
+            if time.perf_counter() > deadline:
+                break
+        self._flush()
+
+    def _reply(self, peer: Peer, reply: Reply) -> None:
+        peer.answer(reply_encoder.encode(reply))
+        self._answered.add(peer)
+
+    def _flush(self) -> None:
+        """Send what was answered."""
+        answered, self._answered = self._answered, set()
+        for peer in answered:
+            try:
+                peer.flush()
+            except OSError as error:
+                _logger.warning("dropping a peer that does not read: %s", error)
+                self._drop(peer)
 
     def _expire(self) -> None:
         now = time.monotonic()
-        if now >= self._expire_at:
-            self._expire_at = now + _EXPIRY_INTERVAL_S
-            self._derenderer.expire_streams()
-
-    def _send(self, peer: Connection, message: bytes) -> None:
-        try:
-            send(peer, message)
-        except OSError as error:
-            _logger.warning("dropping a peer that does not read: %s", error)
+        if now < self._expire_at:
+            return
+        self._expire_at = now + _EXPIRY_INTERVAL_S
+        self._derenderer.expire_streams()
+        for peer in [peer for peer in self._peers if peer.stalled_s > channel.PEER_TIMEOUT_S]:
+            _logger.warning("dropping a peer that stopped inside a message")
             self._drop(peer)
 
-    def _drop(self, peer: Connection) -> None:
-        if peer.closed:
+    def _drop(self, peer: Peer) -> None:
+        if peer not in self._peers:
             return
+        self._peers.remove(peer)
+        self._answered.discard(peer)
         self._selector.unregister(peer)
         self._work.forget(peer)
+        peer.inbox.clear()
         peer.close()

@@ -8,12 +8,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from core.errors import DerenderError, FaultCode
 from core.wire import Call, Fault, Kind, Reply
 from shards.counters import counters_encoder
+from shards.peer import Peer
 from shards.warm import Answerer
 
 SLICE_S = 0.0003
@@ -22,7 +22,7 @@ SLICE_S = 0.0003
 _INTERNAL = Fault(FaultCode.INTERNAL, "internal error; see the shard's log")
 _logger = logging.getLogger(__name__)
 
-Answered = Callable[[Connection, Reply], None]
+Answered = Callable[[Peer, Reply], None]
 R = TypeVar("R")
 
 
@@ -31,7 +31,7 @@ class _Task:
 
     __slots__ = ("call", "peer", "steps")
 
-    def __init__(self, peer: Connection, call: Call, steps: Generator[bool, None, bytes]) -> None:
+    def __init__(self, peer: Peer, call: Call, steps: Generator[bool, None, bytes]) -> None:
         self.peer = peer
         self.call = call
         self.steps = steps
@@ -57,14 +57,14 @@ class Work:
         self._answered = answered
         self._note = note
         self._tasks: deque[_Task] = deque()
-        self._sessions: dict[Connection, set[str]] = {}
+        self._sessions: dict[Peer, set[str]] = {}
 
     @property
     def waiting(self) -> bool:
         """Whether calls are begun and not finished."""
         return bool(self._tasks)
 
-    def take(self, peer: Connection, call: Call) -> None:
+    def take(self, peer: Peer, call: Call) -> None:
         """Answer a call at once, or begin to."""
         if call.kind is Kind.CANCEL:
             self._cancel(lambda task: task.peer is peer and task.call.call_id == call.call_id)
@@ -80,7 +80,7 @@ class Work:
             self._begin(peer, call)
             self._note(0)
 
-    def forget(self, peer: Connection) -> None:
+    def forget(self, peer: Peer) -> None:
         """Stop what a peer that left was waiting for."""
         self._cancel(lambda task: task.peer is peer)
         for session in self._sessions.pop(peer, ()):
@@ -97,7 +97,7 @@ class Work:
         else:
             self._answered(task.peer, reply)
 
-    def _begin(self, peer: Connection, call: Call) -> None:
+    def _begin(self, peer: Peer, call: Call) -> None:
         begun = self._guard(call, lambda: self._derenderer.begin(call))
         if isinstance(begun, Reply):
             self._answered(peer, begun)
@@ -128,7 +128,7 @@ class Work:
             _logger.exception("answering failed", extra={"request_id": call.trace_id})
             return Reply(call.call_id, fault=_INTERNAL)
 
-    def _close(self, peer: Connection, session: str) -> None:
+    def _close(self, peer: Peer, session: str) -> None:
         self._cancel(lambda task: task.call.session == session)
         self._sessions.get(peer, set()).discard(session)
         self._derenderer.close_session(session)

@@ -12,9 +12,26 @@ ROOT = Path(__file__).parent.parent
 HEAVY = ("vllm", "torch", "transformers", "tokenizers")
 LIGHT_CORE = {
     f"core.{name}"
-    for name in ("bounds", "errors", "generate", "ids", "limits", "openai", "options", "plan", "wire")
+    for name in (
+        "bounds",
+        "errors",
+        "generate",
+        "ids",
+        "limits",
+        "openai",
+        "options",
+        "plan",
+        "wire",
+    )
 }
-CHILD_SIDE = {"shards.model", "shards.warm", "shards.loop", "shards.streams", "shards.work"}
+CHILD_SIDE = {
+    "shards.loop",
+    "shards.model",
+    "shards.peer",
+    "shards.streams",
+    "shards.warm",
+    "shards.work",
+}
 SHARED_SHARDS = {
     "shards.channel",
     "shards.counters",

@@ -1,6 +1,5 @@
 """Framing and handshake."""
 
-import multiprocessing
 import threading
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shards.channel import FrameReader, accept, connect, frame, listen, send
+from shards.channel import FrameReader, accept, connect, frame, listen
 
 
 @given(
@@ -90,15 +89,3 @@ def test_listening_replaces_what_a_dead_shard_left(tmp_path: Path) -> None:
         pass
     with listen(str(tmp_path / "s")):
         assert (tmp_path / "s").exists()
-
-
-@pytest.mark.parametrize("size", [0, 1, 16_384, 3_000_000])
-def test_send_is_read_as_one_message(size: int) -> None:
-    ours, theirs = multiprocessing.Pipe()
-    message = bytes(size % 251 for _ in range(size))
-    sender = threading.Thread(target=send, args=(ours, message))
-    sender.start()
-    assert theirs.recv_bytes() == message
-    sender.join()
-    for end in (ours, theirs):
-        end.close()
