@@ -208,6 +208,9 @@ class Link:
         if pending is None or pending.future.done():
             return
         if reply.fault is None:
+            if pending.call.kind is Kind.SERVE_EVENTS:
+                # The shard outlived what the stream was blamed for.
+                self._session_blames.pop(pending.call.session, None)
             pending.future.set_result(reply.body)
         else:
             pending.future.set_exception(reply.fault.error())

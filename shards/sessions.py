@@ -109,9 +109,14 @@ class Session:
         raise ShardUnavailable("the shards of this stream ended again and again")
 
     async def _move(self) -> None:
-        """Go on in another shard: this one does not come back soon."""
-        left, self._shard = self._shard, self._sessions.take_place()
+        """Go on in another shard where there is room: this one does not come back soon."""
+        try:
+            taken = self._sessions.take_place()
+        except (Overloaded, ShardUnavailable):
+            return  # The next call waits for this one's successor.
+        left, self._shard = self._shard, taken
         self._sessions.give_place(left)
+        self._pool.close_session(left, self._name)
         self._sessions.reopened += 1
         await self.open()
 

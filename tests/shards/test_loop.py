@@ -64,6 +64,9 @@ class ScriptedDerenderer:
     def expire_streams(self) -> None:
         return None
 
+    def close_session(self, session: str) -> None:
+        return None
+
     def counters(self) -> TableCounters:
         return TableCounters(streams=7)
 
