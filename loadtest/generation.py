@@ -18,6 +18,7 @@ from loadtest.protocol import (
     GenerateResponse,
     Logprobs,
     PositionLogprobs,
+    PromptLogprob,
     RequestError,
     StreamEvent,
     StreamOptions,
@@ -88,6 +89,7 @@ class Generation:
             model=request.model or self._settings.model_name,
             created=int(time.time()),
             usage=self._usage(self._total()),
+            prompt_logprobs=self._prompt_logprobs(),
             prompt_token_ids=request.token_ids if request.return_token_ids else None,
             choices=[
                 self._choice(index, 0, len(output.token_ids))
@@ -189,6 +191,17 @@ class Generation:
             ]
         )
 
+    def _prompt_logprobs(self) -> list[dict[str, PromptLogprob] | None] | None:
+        count = self._request.sampling_params.prompt_logprobs
+        if count is None:
+            return None
+        size = self._model.tokenizer.get_vocab_size()
+        positions = (
+            position_logprobs(token, count, size).top_logprobs
+            for token in self._request.token_ids[1:]
+        )
+        return [None, *(_by_id(candidates) for candidates in positions)]
+
     def _usage(self, completion_tokens: int) -> Usage:
         prompt_tokens = len(self._request.token_ids)
         return Usage(
@@ -260,6 +273,13 @@ def position_logprobs(token: int, count: int, vocab_size: int) -> PositionLogpro
     for other in others:
         candidates.append(TokenLogprob((token + other) % vocab_size, _logprob(token, other), other))
     return PositionLogprobs(token, candidates[0].logprob, rank, candidates)
+
+
+def _by_id(candidates: list[TokenLogprob]) -> dict[str, PromptLogprob]:
+    return {
+        str(candidate.token_id): PromptLogprob(candidate.logprob, candidate.rank)
+        for candidate in candidates
+    }
 
 
 def _logprob(token: int, rank: int) -> float:

@@ -19,6 +19,7 @@ class SamplingParams(Struct, kw_only=True):
     max_tokens: int | None = None
     min_tokens: int = 0
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     ignore_eos: bool = False
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -66,6 +67,14 @@ class Logprobs(Struct):
     content: list[PositionLogprobs]
 
 
+class PromptLogprob(Struct):
+    """One candidate token of a position of the prompt."""
+
+    logprob: float
+    rank: int
+    decoded_token: str | None = None
+
+
 class WeightVersion(Struct):
     """The span of tokens that one version of the weights produced."""
 
@@ -104,7 +113,8 @@ class GenerateResponse(Struct, kw_only=True):
     model: str
     created: int
     usage: Usage
-    prompt_logprobs: None = None
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | None = None
+    """For each token of the prompt its candidates by ID, and none for the first one."""
     prompt_token_id_logprobs: None = None
     prompt_token_ids: list[int] | None
     mm_placeholders: None = None
@@ -211,6 +221,12 @@ def _check_bounds(request: GenerateRequest) -> None:
             params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS,
             "logprobs",
             f"logprobs must be from 0 to {MAX_LOGPROBS}, got {params.logprobs}",
+        ),
+        (
+            params.prompt_logprobs is not None
+            and (bool(request.stream) or not 0 <= params.prompt_logprobs <= MAX_LOGPROBS),
+            "prompt_logprobs",
+            f"prompt_logprobs must be from 0 to {MAX_LOGPROBS}, and not streamed",
         ),
     )
     for failed, param, message in checks:

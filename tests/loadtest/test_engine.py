@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from loadtest.engine import EngineSettings, listen
-from loadtest.script import PLAIN, SUM
+from loadtest.script import HEAD_TOKENS, PLAIN, SUM
 from loadtest.transport import TransportProtocol
 from tests.loadtest.engine_client import (
     DEADLINE_S,
@@ -119,6 +119,21 @@ def test_unreadable_tools_give_the_stock_call(client: httpx.Client, listed: str)
     assert '{"name": "get_weather", "arguments": {"city": "Paris"}}' in decode(answer)
 
 
+@pytest.mark.parametrize("closed", ["", "<think>\n\n</think>\n\n"])
+@pytest.mark.parametrize("padding", ["", "lorem ipsum " * (HEAD_TOKENS // 4)])
+def test_the_result_of_a_tool_is_answered_with_text(
+    client: httpx.Client, padding: str, closed: str
+) -> None:
+    tools = '<tools>\n{"function": {"name": "f"}}\n</tools>'
+    result = f"<tool_response>\n{padding}18 degrees\n</tool_response><|im_end|>\n"
+    opened = f"<|im_start|>assistant\n{closed}"
+    answered = generate(client, body(f"{tools}{result}{opened}"))["choices"][0]["token_ids"]
+    assert decode(answered).endswith(PLAIN.rpartition("</think>\n\n")[2] + "<|im_end|>")
+    asked_again = f"{tools}{result}<|im_start|>user\nAnd now?<|im_end|>\n{opened}"
+    again = generate(client, body(asked_again))["choices"][0]["token_ids"]
+    assert decode(again).endswith("</tool_call><|im_end|>")
+
+
 def test_reasoning_closed_in_the_prompt_is_not_opened_again(client: httpx.Client) -> None:
     answer = generate(client, body("Hello<think>\n\n</think>\n\n"))["choices"][0]["token_ids"]
     assert decode(answer).startswith("Hello! The answer is")
@@ -185,6 +200,18 @@ def test_logprobs_start_with_the_sampled_token(
         assert len({entry["rank"] for entry in top}) == given
         by_rank = sorted(top, key=lambda entry: int(entry["rank"]))
         assert by_rank == sorted(top, key=lambda entry: -float(entry["logprob"]))
+
+
+def test_prompt_logprobs_are_by_token_and_not_streamed(client: httpx.Client) -> None:
+    request = body("Hello there", sampling_params={"prompt_logprobs": 2})
+    first, *others = generate(client, request)["prompt_logprobs"]
+    assert first is None
+    for token_id, candidates in zip(request["token_ids"][1:], others, strict=True):
+        assert len(candidates) == 2
+        own = candidates[str(token_id)]
+        assert set(own) == {"logprob", "rank", "decoded_token"}
+        assert {candidate["rank"] for candidate in candidates.values()} == {1, 2}
+    assert client.post(GENERATE, json={**request, "stream": True}).status_code == 400
 
 
 def test_usage_comes_only_when_asked_for(client: httpx.Client) -> None:
