@@ -18,6 +18,7 @@ from types import FrameType
 from loadtest.against_reference import oneshot, plain, stream
 from loadtest.fleet import Fleet
 from loadtest.footprint import process
+from loadtest.front_door import front_latency, front_load
 from loadtest.keepalive import PostError
 from loadtest.make_demo_model import MODEL_DIR
 from loadtest.own_scaling import bare, checkpoint, growth, prompt, replicas
@@ -32,6 +33,7 @@ Group = Callable[[Plan], list[Row]]
 GROUPS: tuple[Group, ...] = (
     *(oneshot, plain, stream, bare, growth, prompt, checkpoint),
     *(concurrent, replicas, process, isolation),
+    *(front_latency, front_load),
 )
 MAX_MODEL_LEN = 200_000
 ROUNDS = 200

@@ -82,6 +82,23 @@ class Fleet:
             yield Server(process, url, time.monotonic() - begun)
 
     @contextmanager
+    def engine(self, tokens_per_second: float = 0.0, port: int = 0) -> Iterator[Server]:
+        """Run a scripted engine for the block; without a pace, as fast as it can."""
+        begun = time.monotonic()
+        port = port or free_port()
+        command = [sys.executable, "-m", "loadtest.engine", "--model-dir", str(self.model_dir)]
+        command += ["--port", str(port), "--script", "long", "--tokens-only"]
+        command += ["--tokens-per-second", str(tokens_per_second)]
+        url = f"http://127.0.0.1:{port}"
+        with (self._log_dir / "engine.log").open("ab") as log:
+            process = launch(command, output=log)
+        try:
+            wait_healthy("scripted engine", process, url, START_TIMEOUT_S)
+            yield Server(process, url, time.monotonic() - begun)
+        finally:
+            stop(process)
+
+    @contextmanager
     def ours(self, flags: Sequence[str] = PARSERS, *, shards: int = 0) -> Iterator[Server]:
         """Run one service for the block."""
         with self.replicas(1, flags, shards=shards) as servers:

@@ -96,6 +96,12 @@ def _rollup(pid: int, prefix: str) -> Iterator[int]:
             yield int(line.split()[1]) * _KIB
 
 
+def cpu_seconds(pid: int) -> float:
+    """Time the threads of a process have run on a processor so far."""
+    tasks = (_PROC / str(pid) / "task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 def cpu_model() -> str:
     """Name of the processor."""
     for line in (_PROC / "cpuinfo").read_text().splitlines():

@@ -105,10 +105,24 @@ class Table:
             samples=dict(zip(("base", "ours"), samples, strict=True)),
         )
 
-    def compared(self, what: str, unit: str, base: float, ours: float, base_name: str) -> None:
+    def compared(
+        self,
+        what: str,
+        unit: str,
+        base: float,
+        ours: float,
+        base_name: str,
+        at_most: float | None = None,
+    ) -> None:
         """Two plain figures, and the second as a multiple of the first."""
         self._add(
-            what=what, unit=unit, ours=ours, base=base, base_name=base_name, ratio=ours / base
+            what=what,
+            unit=unit,
+            ours=ours,
+            base=base,
+            base_name=base_name,
+            ratio=ours / base,
+            wanted=at_most,
         )
 
     def figure(self, what: str, unit: str, ours: float, at_most: float | None = None) -> None:

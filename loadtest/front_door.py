@@ -1,0 +1,187 @@
+"""Groups that look at the front door: what it adds to an engine's own times, and what it costs."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from loadtest.fleet import PARSERS, Server
+from loadtest.measure import cpu_seconds, median, titled
+from loadtest.plan import PROMPT_TOKENS, Plan
+from loadtest.processes import free_port
+from loadtest.report import Row, Table
+from loadtest.stream_crowd import StreamsResult
+from loadtest.workload import CHAT_REQUEST
+
+_CHAT = "/v1/chat/completions"
+_GENERATE = "/inference/v1/generate"
+_LATENCY_TOKENS = 256
+_CROWDS = ((1, 100.0), (32, 30.0), (256, 30.0))
+"""Streams, and the engine's tokens per second for each of them."""
+_CROWD_SECONDS = 12.0
+_FULL_SPEED_STREAMS = 32
+_STEPS = 5
+
+
+def front_latency(plan: Plan) -> list[Row]:
+    """One stream at a time as fast as the engine can: through the front door, and without it."""
+    table = plan.table("front_latency")
+    tokens = plan.length(_LATENCY_TOKENS)
+    with plan.fleet.engine() as engine, plan.fleet.ours(_front(engine.url)) as ours:
+        sides = (_direct(plan, engine.url, tokens), _Target(ours.url, _CHAT, _chat(tokens)))
+        results = _interleaved(sides, max(8, plan.rounds // 4))
+    first = [[result.first_s for result in side] for side in results]
+    table.times("time to first token", first, "engine alone")
+    table.figure("added to the first token", "ms", _added(first) * 1000)
+    whole = [[result.elapsed_s for result in side] for side in results]
+    table.times(f"a stream of {tokens} tokens at full speed", whole, "engine alone")
+    table.figure("added per token at full speed", "us", _added(whole) / tokens * 1e6)
+    return table.rows
+
+
+def front_load(plan: Plan) -> list[Row]:
+    """Many streams at once: tokens per second, and CPU time per token against the bare parser."""
+    table = plan.table("front_load")
+    port = free_port()
+    crowds = [
+        (f"{streams} streams of {pace:g} tokens/s", streams, pace, int(pace * _CROWD_SECONDS))
+        for streams, pace in _CROWDS
+    ]
+    crowds.append((f"{_FULL_SPEED_STREAMS} streams at full speed", _FULL_SPEED_STREAMS, 0.0, 2000))
+    with (
+        _parser_step(plan.fleet.model_dir) as step,
+        plan.fleet.ours(_front(f"http://127.0.0.1:{port}")) as ours,
+    ):
+        for named, streams, pace, tokens in crowds:
+            with plan.fleet.engine(pace, port):
+                _load(table, named, ours, streams, plan.length(tokens), step)
+    return table.rows
+
+
+class _Target(NamedTuple):
+    """Where streams are asked for, and with which body."""
+
+    url: str
+    path: str
+    body: bytes
+
+
+class _Usage(NamedTuple):
+    """CPU seconds of a service's processes."""
+
+    gateway: float
+    shards: float
+
+    @classmethod
+    def of(cls, server: Server) -> "_Usage":
+        session = server.process.pid
+        gateway, shards = (
+            sum(cpu_seconds(entry.pid) for entry in titled(session, title))
+            for title in ("derender: gateway", "derender: shard")
+        )
+        return cls(gateway, shards)
+
+
+def _load(
+    table: Table, named: str, server: Server, streams: int, tokens: int, step: "_Step"
+) -> None:
+    target = _Target(server.url, _CHAT, _chat(tokens))
+    _crowd(target, min(streams, 8))
+    bare = [step.measure() for _ in range(_STEPS)]
+    before = _Usage.of(server)
+    result = _crowd(target, streams)
+    after = _Usage.of(server)
+    bare += [step.measure() for _ in range(_STEPS)]
+    made = streams * tokens
+    table.figure(f"{named}", "tokens/s", made / result.elapsed_s)
+    table.figure(f"{named}: gap between tokens, p99", "ms", result.gap_p99_s * 1000)
+    gateway = (after.gateway - before.gateway) / made * 1e6
+    shards = (after.shards - before.shards) / made * 1e6
+    table.figure(f"{named}: CPU per token, gateway", "us", gateway)
+    table.figure(f"{named}: CPU per token, shard", "us", shards)
+    bare_us = median(bare) * 1e6
+    table.compared(
+        f"{named}: CPU per token, both", "us", bare_us, gateway + shards, "bare parser step", 3.0
+    )
+
+
+def _front(engine_url: str) -> tuple[str, ...]:
+    return (*PARSERS, "--engine-url", engine_url)
+
+
+def _chat(tokens: int) -> bytes:
+    return _encode(CHAT_REQUEST | {"max_tokens": tokens, "ignore_eos": True})
+
+
+def _direct(plan: Plan, url: str, tokens: int) -> _Target:
+    sampling = {"max_tokens": tokens, "ignore_eos": True}
+    ids = plan.workload.prompt(PROMPT_TOKENS)
+    body = {"token_ids": ids, "sampling_params": sampling, "stream": True}
+    return _Target(url, _GENERATE, _encode(body))
+
+
+def _encode(body: dict[str, Any]) -> bytes:
+    return json.dumps(body).encode()
+
+
+def _interleaved(sides: tuple[_Target, _Target], rounds: int) -> list[list[StreamsResult]]:
+    results: list[list[StreamsResult]] = [[], []]
+    for number in range(rounds + 2):
+        for side, kept in zip(sides, results, strict=True):
+            result = _crowd(side, 1)
+            if number >= 2:
+                kept.append(result)
+    return results
+
+
+def _added(samples: list[list[float]]) -> float:
+    base, ours = samples
+    return median(ours) - median(base)
+
+
+def _crowd(target: _Target, streams: int) -> StreamsResult:
+    command = [sys.executable, "-m", "loadtest.stream_crowd", target.url, target.path]
+    command += ["--streams", str(streams)]
+    done = subprocess.run(command, input=target.body, check=True, stdout=subprocess.PIPE)
+    return msgspec.json.decode(done.stdout, type=StreamsResult)
+
+
+class _Step:
+    """A process that measures the bare parser step when asked."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._read()
+
+    def measure(self) -> float:
+        """CPU seconds per token."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._read())
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+
+@contextmanager
+def _parser_step(model_dir: Path) -> Iterator[_Step]:
+    command = [sys.executable, "-m", "loadtest.parser_step", str(model_dir)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield _Step(process)
+    finally:
+        process.kill()
+        process.communicate()
