@@ -1,5 +1,6 @@
 """An answer by server-sent events."""
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -29,9 +30,14 @@ class EventStream:
         self.started = False
         self._send = send
         self._write_timeout_s = write_timeout_s
+        self._cut = False
 
     async def start(self, headers: errors.Headers) -> None:
-        """Send the status and these headers, beside those that keep proxies from holding back."""
+        """Send the status and these headers, beside those that keep proxies from holding back.
+
+        Raises:
+            core.errors.TimedOut: The caller read nothing for too long.
+        """
         self.started = True
         start: Any = {
             "type": "http.response.start",
@@ -43,7 +49,7 @@ class EventStream:
                 *headers,
             ],
         }
-        await self._send(start)
+        await self._write(start)
 
     async def write(self, events: bytes) -> None:
         """Send events; waits while the caller does not read.
@@ -51,7 +57,7 @@ class EventStream:
         Raises:
             core.errors.TimedOut: The caller read nothing for too long.
         """
-        await within(self._write_timeout_s, self._body(events, more=True))
+        await self._body(events, more=True)
 
     async def fail(self, body: bytes) -> None:
         """Tell of a failure in the form OpenAI's clients understand, and end.
@@ -61,11 +67,43 @@ class EventStream:
         """
         with contextlib.suppress(TimedOut):
             event = b"data: %b\n\n" % body
-            await within(self._write_timeout_s, self._body(event + _DONE, more=False))
+            await self._body(event + _DONE, more=False)
 
     async def end(self) -> None:
-        """End the answer."""
+        """End the answer.
+
+        Raises:
+            core.errors.TimedOut: The caller read nothing for too long.
+        """
         await self._body(b"", more=False)
 
     async def _body(self, body: bytes, *, more: bool) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        await self._write({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _write(self, message: Any) -> None:
+        if self._cut:
+            return
+        try:
+            await within(self._write_timeout_s, self._hand_over(message))
+        except TimedOut:
+            self._cut = True
+            await _cut_off(self._send)
+            limit = f"{self._write_timeout_s:g} s (--write-timeout)"
+            raise TimedOut(f"the caller read nothing for {limit}") from None
+
+    async def _hand_over(self, message: Any) -> None:
+        await self._send(message)
+
+
+async def _cut_off(send: Send) -> None:
+    """Close the caller's connection without waiting for what is left unread to be read.
+
+    ASGI has no message for it, and uvicorn closes a connection only once its buffer is empty,
+    which for a caller who does not read is never. Its `send` is a method of what holds the
+    transport (uvicorn 0.50 and 0.51).
+    """
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is not None:
+        transport.abort()
+        # Have uvicorn hear of it before the answer that was not completed returns.
+        await asyncio.sleep(0)

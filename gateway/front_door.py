@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from litestar.types import Receive, Send
 
+from core.errors import ShardUnavailable
 from core.plan import Advance, Plan, bodies_encoder, plan_decoder
 from core.wire import Call, Kind
 from gateway.deadline import within
@@ -67,18 +68,25 @@ class FrontDoorExchange(Exchange):
         try:
             body = await within(self._timeout_s, self.read(receive))
             whole = await while_connected(self._serve(body, out), receive)
-        except Exception as error:  # noqa: BLE001 - all but a bug is a DerenderError
-            status, extra, refusal = self.refuse(error)
             if out.started:
-                await out.fail(refusal)
-                return status
-            await send_answer(send, status, self.tagged(extra), refusal)
-            return status
-        if out.started:
-            await out.end()
-        else:
-            await send_answer(send, 200, self.tagged([]), whole)
+                await out.end()
+                return 200
+        except asyncio.CancelledError:
+            # The server cancels what outlasts its drain; the caller is still there to be told.
+            return await self._refuse(ShardUnavailable("the server is shutting down"), send, out)
+        except Exception as error:  # noqa: BLE001 - all but a bug is a DerenderError
+            return await self._refuse(error, send, out)
+        await send_answer(send, 200, self.tagged([]), whole)
         return 200
+
+    async def _refuse(self, error: Exception, send: Send, out: EventStream) -> int:
+        """Tell the caller of a failure, by an event where the answer has begun; its status."""
+        status, extra, refusal = self.refuse(error)
+        if out.started:
+            await out.fail(refusal)
+        else:
+            await send_answer(send, status, self.tagged(extra), refusal)
+        return status
 
     async def _serve(self, body: bytes, out: EventStream) -> bytes:
         """The answer, empty where it went out as events."""

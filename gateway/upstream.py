@@ -82,7 +82,9 @@ class Upstream:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
         # One batch of each generation that is read, and no more.
-        self._batches: asyncio.Queue[Batch | Exception] = asyncio.Queue(maxsize=1)
+        self._batches: asyncio.Queue[tuple[int, Batch | Exception]] = asyncio.Queue(MAX_AT_ONCE)
+        self._aborted: set[int] = set()
+        self._failure: Exception | None = None
 
     async def start(self) -> None:
         """Send the requests; of a single one, await the head of the answer.
@@ -105,15 +107,22 @@ class Upstream:
         if self._single is not None:
             return await _read(self._single, 0)
         batch: Batch = []
-        while not batch or not self._batches.empty():
-            part = await self._batches.get()
+        while not self._failure and not (batch and self._batches.empty()):
+            prompt, part = await self._batches.get()
+            if prompt in self._aborted:
+                continue
             if isinstance(part, Exception):
-                raise part
-            batch += part
+                self._failure = part
+            else:
+                batch += part
+        # What came before a failure goes out before it.
+        if self._failure and not batch:
+            raise self._failure
         return batch
 
     def abort(self, prompt: int) -> None:
-        """Have an engine stop generating for a prompt."""
+        """Have an engine stop generating for a prompt; what it still says is passed over."""
+        self._aborted.add(prompt)
         if prompt in self._tasks:
             self._tasks[prompt].cancel()
         elif self._single is not None:
@@ -133,9 +142,9 @@ class Upstream:
                     while not ended:
                         batch = await _read(generation, prompt)
                         ended = not batch[-1].data
-                        await self._batches.put(batch)
+                        await self._batches.put((prompt, batch))
         except Exception as error:  # noqa: BLE001 - raised where the events are read
-            await self._batches.put(error)
+            await self._batches.put((prompt, error))
 
 
 async def _read(generation: Generation, prompt: int) -> Batch:
