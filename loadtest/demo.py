@@ -1,26 +1,37 @@
-"""Show the whole way of a request: prompt IDs, the engine's token IDs, the OpenAI response.
+"""Show the front door: an OpenAI client on one side, an engine that knows only tokens on the other.
 
-Starts the service on the demo model and the scripted engine, runs the protocol's two round trips
-(one-shot and streamed), prints the answers as they arrive, and keeps serving.
+Starts the scripted engine and the service on the demo model, asks two questions through the
+`openai` client (one answered as a stream, one in one piece), prints what can be tried from another
+terminal, and keeps serving.
 
 Run with `python -m loadtest.demo [--once] [--port N] [--engine-port N]`; port 0 takes a free one.
 """
 
 import argparse
-import json
+import os
 import signal
 import sys
-import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import httpx
+import openai
+from openai import DefaultHttpxClient, OpenAI
+from openai.types.chat import ChatCompletionFunctionToolParam
 
 from loadtest.make_demo_model import MODEL_DIR
-from loadtest.printing import StreamPrinter, print_answer, print_curl, step
+from loadtest.printing import (
+    Progress,
+    StreamPrinter,
+    print_answer,
+    print_curl,
+    print_python,
+    print_tries,
+    step,
+)
 from loadtest.processes import (
     ServerStartError,
     free_port,
@@ -29,17 +40,21 @@ from loadtest.processes import (
     stop,
     wait_healthy,
 )
-from loadtest.prompt import PromptEncoder
 
 MODEL = "demo"
+PROTOCOL_MODEL = "meta-llama/Llama-3.2-1B-Instruct"
+"""Name in the examples of vLLM's derenderer documentation, which run against the demo as they are.
+"""
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 180.0
 CALL_TIMEOUT_S = 30.0
 TOKENS_PER_SECOND = 40.0
-DERENDER_PATH = "/v1/chat/completions/derender"
-GENERATE_PATH = "/inference/v1/generate"
+MAX_TOKENS = 256
+CHAT_PATH = "/v1/chat/completions"
 
-WEATHER_TOOL = {
+SUM_QUESTION = "What is 2+2?"
+WEATHER_QUESTION = "What is the weather in Paris?"
+WEATHER_TOOL: ChatCompletionFunctionToolParam = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -51,19 +66,15 @@ WEATHER_TOOL = {
         },
     },
 }
-ONE_SHOT_REQUEST: dict[str, Any] = {
-    "model": MODEL,
-    "messages": [{"role": "user", "content": "What is 2+2?"}],
-    "max_tokens": 256,
-}
-STREAMED_REQUEST: dict[str, Any] = {
-    "model": MODEL,
-    "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
-    "tools": [WEATHER_TOOL],
-    "max_tokens": 256,
-    "stream": True,
-    "stream_options": {"include_usage": True},
-}
+SNIPPET = """\
+from openai import OpenAI
+
+client = OpenAI(base_url="{url}/v1", api_key="none")
+messages = [{{"role": "user", "content": "How is the weather in Köln?"}}]
+for chunk in client.chat.completions.create(model="{model}", messages=messages, stream=True):
+    print(chunk.choices[0].delta.content or "", end="", flush=True)
+print()"""
+DERENDERED = "<think>\nEasy.\n</think>\n\nHello from token IDs!<|im_end|>"
 
 
 class DemoError(Exception):
@@ -72,110 +83,109 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Demo:
-    """Both servers' addresses, and what turns a request into prompt IDs."""
+    """What talks to the service."""
 
-    client: httpx.Client
-    encoder: PromptEncoder
-    derender_url: str
-    engine_url: str
+    url: str
+    http: httpx.Client
+    openai: OpenAI
 
-    def one_shot(self) -> None:
-        """Run the round trip that does not stream, and print its answer."""
-        prompt, generated = self._generate(ONE_SHOT_REQUEST)
-        response = self._derender(ONE_SHOT_REQUEST, prompt, {"generate_response": generated})
-        message = response["choices"][0]["message"]
-        if not message["content"] or not message["reasoning"]:
-            raise DemoError(f"the one-shot answer lacks its content or reasoning: {message}")
-        print_answer(generated["choices"][0]["token_ids"], response)
+    @classmethod
+    def of(cls, url: str, stack: ExitStack) -> "Demo":
+        """Open clients, which the stack closes; they are never led through a proxy."""
+        http = httpx.Client(timeout=CALL_TIMEOUT_S, trust_env=False)
+        direct = DefaultHttpxClient(trust_env=False)
+        client = OpenAI(
+            base_url=f"{url}/v1",
+            api_key="none",
+            timeout=CALL_TIMEOUT_S,
+            max_retries=0,
+            http_client=direct,
+        )
+        return cls(url, stack.enter_context(http), stack.enter_context(client))
 
     def streamed(self) -> None:
-        """Run the streamed round trip and print each part of the answer as it arrives."""
-        prompt = self.encoder.encode(STREAMED_REQUEST)
-        printer = StreamPrinter()
-        state: Any = None
-        for chunk in self._stream(STREAMED_REQUEST, prompt):
-            members = {"stream": True, "generate_chunk": chunk, "stream_state": state}
-            answer = self._derender(STREAMED_REQUEST, prompt, members)
-            state = answer["stream_state"]
-            printer.chunk(answer["chunk"])
+        """Ask with a tool, and print each part of the answer as it arrives."""
+        printer = StreamPrinter(f"{WEATHER_QUESTION} (streamed, with a tool)")
+        stream = self.openai.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": WEATHER_QUESTION}],
+            tools=[WEATHER_TOOL],
+            max_tokens=MAX_TOKENS,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        for chunk in stream:
+            printer.chunk(chunk.model_dump())
         if missing := printer.finish():
             raise DemoError(f"the streamed answer lacks {', '.join(missing)}")
 
-    def curl(self) -> None:
-        """Print a command line that derenders a short real answer."""
-        text = "<think>\nEasy.\n</think>\n\nHello from token IDs!<|im_end|>"
+    def one_shot(self) -> None:
+        """Ask for an answer in one piece, and print it with the tokens it is made of."""
+        answer = self.openai.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": SUM_QUESTION}],
+            max_tokens=MAX_TOKENS,
+            extra_body={"return_token_ids": True},
+        ).model_dump()
+        message = answer["choices"][0]["message"]
+        if not message["content"] or not message.get("reasoning"):
+            raise DemoError(f"the one-shot answer lacks its content or reasoning: {message}")
+        print_answer(f"{SUM_QUESTION} (in one piece)", answer)
+
+    def tries(self) -> None:
+        """Print what can be pasted into another terminal."""
+        question = [{"role": "user", "content": "Who are you?"}]
+        streamed = {"model": MODEL, "messages": question, "stream": True}
+        print_tries()
+        print_python("the openai client", _python(), SNIPPET.format(url=self.url, model=MODEL))
+        print_curl("the events as they are", "curl -N", f"{self.url}{CHAT_PATH}", streamed)
+        print_curl(
+            "token IDs into an answer, without an engine",
+            "curl -s",
+            f"{self.url}{CHAT_PATH}/derender",
+            self._derender_body(),
+        )
+
+    def _derender_body(self) -> dict[str, Any]:
+        """A short real answer as token IDs."""
         chat = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
-        choice = {
-            "index": 0,
-            "token_ids": self.encoder.token_ids(text),
-            "finish_reason": "stop",
-        }
-        body = {
+        prompt = self._post(f"{CHAT_PATH}/render", chat)["token_ids"]
+        text = {"model": MODEL, "prompt": DERENDERED, "add_special_tokens": False}
+        token_ids = self._post("/tokenize", text)["tokens"]
+        choice = {"index": 0, "token_ids": token_ids, "finish_reason": "stop"}
+        return {
             "model": MODEL,
             "generate_response": {"request_id": "try-1", "choices": [choice]},
-            "prompt_token_ids": self.encoder.encode(chat),
+            "prompt_token_ids": prompt,
             "chat_request": chat,
         }
-        print_curl(f"{self.derender_url}{DERENDER_PATH}", body)
 
-    def _generate(self, chat_request: dict[str, Any]) -> tuple[list[int], Any]:
-        prompt = self.encoder.encode(chat_request)
-        url = f"{self.engine_url}{GENERATE_PATH}"
-        return prompt, _post(self.client, url, _generate_body(chat_request, prompt))
-
-    def _stream(self, chat_request: dict[str, Any], prompt: list[int]) -> Iterator[Any]:
-        """Yield the events of the engine's stream."""
-        url = f"{self.engine_url}{GENERATE_PATH}"
-        body = _generate_body(chat_request, prompt)
-        with self.client.stream("POST", url, json=body) as response:
-            if response.status_code != httpx.codes.OK:
-                raise DemoError(f"{url} answered {response.status_code}: {response.read()!r}")
-            for line in response.iter_lines():
-                if line.startswith("data: ") and line != "data: [DONE]":
-                    yield json.loads(line.removeprefix("data: "))
-
-    def _derender(
-        self, chat_request: dict[str, Any], prompt: list[int], members: dict[str, Any]
-    ) -> Any:
-        context = {
-            "model": MODEL,
-            "prompt_tokens": len(prompt),
-            "prompt_token_ids": prompt,
-            "chat_request": chat_request,
-        }
-        return _post(self.client, f"{self.derender_url}{DERENDER_PATH}", {**context, **members})
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        response = self.http.post(f"{self.url}{path}", json=body)
+        if response.status_code != httpx.codes.OK:
+            raise DemoError(f"{path} answered {response.status_code}: {response.text}")
+        return response.json()
 
 
-def _generate_body(chat_request: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
-    """Return the engine's request; what a render call would give."""
-    body = {
-        "model": MODEL,
-        "token_ids": prompt,
-        "sampling_params": {"max_tokens": chat_request["max_tokens"]},
-    }
-    streaming = ("stream", "stream_options")
-    return body | {key: chat_request[key] for key in streaming if key in chat_request}
+def _python() -> str:
+    """This interpreter as one would type it."""
+    path, here = Path(sys.executable), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _post(client: httpx.Client, url: str, body: dict[str, Any]) -> Any:
-    response = client.post(url, json=body)
-    if response.status_code != httpx.codes.OK:
-        raise DemoError(f"{url} answered {response.status_code}: {response.text}")
-    return response.json()
-
-
-def serve_command(port: int) -> list[str]:
+def serve_command(port: int, engine_port: int) -> list[str]:
     """Return the command line of the service on the demo model."""
-    flags = ["--served-model-name", MODEL, "--host", HOST, "--port", str(port)]
+    flags = ["--served-model-name", MODEL, PROTOCOL_MODEL, "--host", HOST, "--port", str(port)]
+    engine = ["--engine-url", f"http://{HOST}:{engine_port}"]
     parsers = ["--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]
     command = [sys.executable, "-m", "gateway.cli", "serve", str(MODEL_DIR)]
-    return [*command, *flags, *parsers, "--enable-auto-tool-choice"]
+    return [*command, *flags, *engine, *parsers, "--enable-auto-tool-choice"]
 
 
 def engine_command(port: int) -> list[str]:
     """Return the command line of the scripted engine on the same tokenizer."""
     command = [sys.executable, "-m", "loadtest.engine", "--model-dir", str(MODEL_DIR)]
-    pace = ["--tokens-per-second", str(TOKENS_PER_SECOND)]
+    pace = ["--tokens-only", "--tokens-per-second", str(TOKENS_PER_SECOND)]
     return [*command, "--host", HOST, "--port", str(port), *pace]
 
 
@@ -214,32 +224,32 @@ def run(port: int, engine_port: int, ending: Ending, *, once: bool) -> None:
         ServerStartError: A server did not come up.
         DemoError: A round trip failed.
     """
-    started = time.monotonic()
     with ExitStack() as stack:
-        step(f"starting derender on port {port} (it loads vLLM, which takes a while)")
-        service = launch(serve_command(port))
-        stack.callback(stop, service)
-        step(f"starting the scripted engine on port {engine_port}")
+        step(f"starting the scripted engine on port {engine_port} (tokens in, tokens out)")
         engine = launch(engine_command(engine_port))
         stack.callback(stop, engine)
+        step(f"starting derender on port {port} (OpenAI's API in front of the engine)")
+        service = launch(serve_command(port, engine_port), extra_env=_quiet())
+        stack.callback(stop, service)
         stack.callback(ending.disarm)
         ending.arm()
-        demo = Demo(
-            client=stack.enter_context(httpx.Client(timeout=CALL_TIMEOUT_S, trust_env=False)),
-            encoder=PromptEncoder(MODEL_DIR),
-            derender_url=f"http://{HOST}:{port}",
-            engine_url=f"http://{HOST}:{engine_port}",
-        )
-        wait_healthy("scripted engine", engine, demo.engine_url, START_TIMEOUT_S)
-        wait_healthy("derender service", service, demo.derender_url, START_TIMEOUT_S)
-        step(f"both serve after {time.monotonic() - started:.1f} s")
-        demo.one_shot()
+        demo = Demo.of(f"http://localhost:{port}", stack)
+        wait_healthy("scripted engine", engine, f"http://{HOST}:{engine_port}", START_TIMEOUT_S)
+        with Progress("loading vLLM, which takes 15 to 30 s") as progress:
+            wait_healthy("derender service", service, f"http://{HOST}:{port}", START_TIMEOUT_S)
+        step(f"both serve after {progress.elapsed_s:.1f} s")
         demo.streamed()
-        demo.curl()
+        demo.one_shot()
+        demo.tries()
         if not once:
-            step("serving until Ctrl-C")
+            step(f"serving {demo.url} until Ctrl-C")
             code = service.wait()
             raise ServerStartError(f"the derender service ended with exit code {code}")
+
+
+def _quiet() -> dict[str, str]:
+    """Warnings and errors are all the service logs, unless the environment says otherwise."""
+    return {"DERENDER_LOG_LEVEL": os.environ.get("DERENDER_LOG_LEVEL", "WARNING")}
 
 
 def _choose_port(port: int, flag: str) -> int:
@@ -273,7 +283,7 @@ def main(argv: list[str] | None = None) -> int:
         port = _choose_port(args.port, "--port")
         engine_port = _choose_port(args.engine_port, "--engine-port")
         run(port, engine_port, ending, once=args.once)
-    except (DemoError, ServerStartError, httpx.HTTPError) as error:
+    except (DemoError, ServerStartError, httpx.HTTPError, openai.OpenAIError) as error:
         print(f"demo: failed: {error}", file=sys.stderr)
         return 1
     step("done")

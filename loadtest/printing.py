@@ -1,9 +1,12 @@
-"""What the demo shows in a terminal: labelled parts of an answer, dim reasoning, a curl line."""
+"""What the demo shows in a terminal: its progress, labelled parts of answers, commands to paste."""
 
 import json
 import shlex
 import sys
-from typing import Any
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
 
 DIM, BOLD, PLAIN = "\033[2m", "\033[1m", "\033[0m"
 PARTS = ("reasoning", "content", "tool call")
@@ -24,31 +27,86 @@ def heading(text: str) -> None:
     print(f"\n{_styled(f'== {text} ==', BOLD)}", flush=True)
 
 
-def print_answer(token_ids: list[int], response: dict[str, Any]) -> None:
+class Progress:
+    """Shows that a slow step goes on: a running count in a terminal, else a line now and then.
+
+    Attributes:
+        elapsed_s: How long the step took, once it is over.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Name the step."""
+        self.elapsed_s = 0.0
+        self._text = text
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        self._begun = time.monotonic()
+        step(f"{self._text} ...")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Show no more."""
+        self.elapsed_s = time.monotonic() - self._begun
+        self._over.set()
+        self._thread.join()
+
+    def _show(self) -> None:
+        interval_s, line = (1.0, "\r{} s") if sys.stdout.isatty() else (5.0, "demo: {} s ...\n")
+        while not self._over.wait(interval_s):
+            print(line.format(round(time.monotonic() - self._begun)), end="", flush=True)
+        if sys.stdout.isatty():
+            print("\r", end="", flush=True)
+
+
+def print_answer(title: str, answer: dict[str, Any]) -> None:
     """Print a whole answer, from its tokens to its parts."""
-    heading("one-shot: What is 2+2?")
-    choice = response["choices"][0]
-    print(f"{len(token_ids)} token IDs: {token_ids}")
+    heading(title)
+    choice = answer["choices"][0]
+    token_ids = choice["token_ids"]
     printer = _Parts()
+    printer.add("tokens", f"{token_ids}")
     printer.add("reasoning", choice["message"]["reasoning"].strip())
     printer.add("content", choice["message"]["content"].strip())
     printer.end()
-    _print_end(choice["finish_reason"], response["usage"])
+    _print_end(choice["finish_reason"], answer["usage"])
 
 
-def print_curl(url: str, body: dict[str, Any]) -> None:
+def print_tries() -> None:
+    """Print the title of what can be pasted."""
+    heading("try it from another terminal")
+
+
+def print_python(title: str, python: str, code: str) -> None:
+    """Print a command line that runs `code`."""
+    _print_try(title, f"{python} - <<'EOF'\n{code}\nEOF")
+
+
+def print_curl(title: str, curl: str, url: str, body: dict[str, Any]) -> None:
     """Print a command line that posts `body`."""
-    heading("try it")
-    data = shlex.quote(json.dumps(body, separators=(",", ":")))
-    print(f"curl -s {url} -H 'Content-Type: application/json' -d {data}\n", flush=True)
+    data = shlex.quote(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+    _print_try(title, f"{curl} {url} -H 'Content-Type: application/json' -d {data}")
+
+
+def _print_try(title: str, command: str) -> None:
+    """Print a command under a comment, which may be pasted with it."""
+    print(f"{_styled(f'# {title}', DIM)}\n{command}\n", flush=True)
 
 
 class StreamPrinter:
     """Prints the chunks of a streamed answer as they arrive."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str) -> None:
         """Print the title."""
-        heading("streamed: What is the weather in Paris? (with a tool)")
+        heading(title)
         self._parts = _Parts()
         self._finish_reason: str | None = None
         self._usage: dict[str, Any] | None = None
