@@ -15,6 +15,8 @@ from gateway.services import Services
 
 _logger = logging.getLogger(__name__)
 
+_NEED_ENGINES = frozenset(endpoint.path for endpoint in front_door.ENDPOINTS)
+
 
 class App:
     """Serves the routes that pass a shard's bytes on by themselves, and all others by Litestar.
@@ -65,6 +67,8 @@ def _http_failure(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     path = request.scope["path"]
     if status == 404:
         message = f"{path} is not served here"
+        if path in _NEED_ENGINES:
+            message = f"the front door is off: {path} is served where --engine-url names an engine"
     elif status == 405:
         message = f"{request.method} is not allowed for {path}"
     else:

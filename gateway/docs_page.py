@@ -43,6 +43,8 @@ def render(document: dict[str, Any]) -> str:
 def _operation(path: str, method: str, entry: dict[str, Any]) -> str:
     parts = [f'<h3><span class="method">{method}</span><code>{escape(path)}</code></h3>']
     parts.append(f"<p>{escape(entry['summary'])}.</p>")
+    if "description" in entry:
+        parts.append(f"<p>{escape(entry['description'])}</p>")
     if "requestBody" in entry:
         parts.append(f"<p>Body: {_links(entry['requestBody'])}</p>")
     parts.append("<dl>")
@@ -55,8 +57,9 @@ def _operation(path: str, method: str, entry: dict[str, Any]) -> str:
 
 
 def _links(body: dict[str, Any]) -> str:
-    schema = body.get("content", {}).get("application/json", {}).get("schema", {})
-    references = [part["$ref"] for part in schema.get("anyOf", [schema]) if "$ref" in part]
+    schemas = [media["schema"] for media in body.get("content", {}).values()]
+    parts = [part for schema in schemas for part in schema.get("anyOf", [schema])]
+    references = [part["$ref"] for part in parts if "$ref" in part]
     names = [reference.rsplit("/", 1)[-1] for reference in references]
     return " or ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in names)
 

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import pytest
+
 from gateway.docs_page import render
 from gateway.openapi import document
 
@@ -35,6 +37,29 @@ def test_operations_are_complete() -> None:
         assert len(entry["requestBody"]["content"]["application/json"]["schema"]["anyOf"]) == 2
         assert len(entry["responses"]["200"]["content"]["application/json"]["schema"]["anyOf"]) == 2
         assert set(entry["responses"]) == {"200", "400", "404", "413", "500", "503"}
+
+
+@pytest.mark.parametrize(
+    ("path", "request_name", "event"),
+    [
+        ("/v1/chat/completions", "ChatCompletionRequest", "ChatEvent"),
+        ("/v1/completions", "TextCompletionRequest", "CompletionEvent"),
+    ],
+)
+def test_the_front_door_answers_in_one_piece_or_by_events(
+    path: str, request_name: str, event: str
+) -> None:
+    whole = document()
+    entry = whole["paths"][path]["post"]
+    assert "--engine-url" in entry["description"]
+    body = entry["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": f"#/components/schemas/{request_name}"}
+    content = entry["responses"]["200"]["content"]
+    assert set(content) == {"application/json", "text/event-stream"}
+    events = content["text/event-stream"]["schema"]
+    assert events == {"$ref": f"#/components/schemas/{event}"}
+    assert set(entry["responses"]) >= {"400", "404", "429", "502", "503", "504"}
+    assert f'href="#{event}"' in render(whole)
 
 
 def test_members_are_described() -> None:
