@@ -87,8 +87,8 @@ def test_an_engine_back_on_trial_is_ejected_for_its_next_failure() -> None:
 
 
 def test_a_health_check_is_believed_until_it_proves_wrong() -> None:
+    assert not Health().wants_check
     health = Health()
-    assert not health.wants_check
     health.checked()
     health.failed(health.begin(0.0), 0.0, to_connect=True)
     assert health.wants_check
