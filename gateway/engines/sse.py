@@ -42,14 +42,20 @@ class EventReader:
         Raises:
             EngineFailed: An event is longer than it may be.
         """
-        # Slices and a byte to look for cost a third of `endswith` and of bytes to look for.
+        # A byte is looked for at memory speed, `b"\r"` is not; and slices beat `endswith`.
         if not self._between or data[-2:] != _BLANK_LINE or _CR in data:
             data = self._finished_part(data)
-            if not data:
-                return []
         if len(data) > self._max_bytes:
             self._check(data)
-        return _payloads(data)
+        line_ends = data.count(b"\n")
+        if data[:6] == b"data: ":
+            if line_ends == 2:
+                return [data[6:-2]]
+            payloads = data[6:-2].split(b"\n\ndata: ")
+            # Others than those of the separators belong to comments, other fields, folded data.
+            if line_ends == 2 * len(payloads):
+                return payloads
+        return _payloads(data) if data else []
 
     def _finished_part(self, data: bytes) -> bytes:
         """Everything up to the last blank line, with LF for line ends; the rest is kept."""
@@ -102,12 +108,7 @@ class EventReader:
 
 
 def _payloads(events: bytes) -> list[bytes]:
-    """Payloads of events that each end with a blank line."""
-    if events[:6] == b"data: ":
-        payloads = events[6:-2].split(b"\n\ndata: ")
-        # Line ends that no separator accounts for belong to comments, other fields or folded data.
-        if events.count(b"\n") == 2 * len(payloads):
-            return payloads
+    """Payloads of events of any form that each end with a blank line."""
     folded = map(_folded, events[:-2].split(_BLANK_LINE))
     return [payload for payload in folded if payload is not None]
 
