@@ -8,7 +8,7 @@ from litestar.types import Send
 
 from core.errors import TimedOut
 from gateway import errors
-from gateway.deadline import within
+from gateway.deadline import Watchdog
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -30,6 +30,7 @@ class EventStream:
         self.started = False
         self._send = send
         self._write_timeout_s = write_timeout_s
+        self._watchdog = Watchdog(write_timeout_s)
         self._cut = False
 
     async def start(self, headers: errors.Headers) -> None:
@@ -77,6 +78,10 @@ class EventStream:
         """
         await self._body(b"", more=False)
 
+    def close(self) -> None:
+        """Let go of the request's task."""
+        self._watchdog.close()
+
     async def _body(self, body: bytes, *, more: bool) -> None:
         await self._write({"type": "http.response.body", "body": body, "more_body": more})
 
@@ -84,7 +89,7 @@ class EventStream:
         if self._cut:
             return
         try:
-            await within(self._write_timeout_s, self._hand_over(message))
+            await self._watchdog.watch(self._hand_over(message))
         except TimedOut:
             self._cut = True
             await _cut_off(self._send)

@@ -15,7 +15,7 @@ from litestar.types import Receive, Send
 from core.errors import ShardUnavailable
 from core.plan import Advance, Plan, bodies_encoder, plan_decoder
 from core.wire import Call, Kind
-from gateway.deadline import within
+from gateway.deadline import Watchdog, within
 from gateway.disconnect import while_connected
 from gateway.event_stream import EventStream
 from gateway.exchange import Exchange, is_safe_id, send_answer
@@ -65,6 +65,12 @@ class FrontDoorExchange(Exchange):
             ClientGone: The caller left; whatever worked for it was told.
         """
         out = EventStream(send, self.services.settings.write_timeout_s)
+        try:
+            return await self._run(receive, send, out)
+        finally:
+            out.close()
+
+    async def _run(self, receive: Receive, send: Send, out: EventStream) -> int:
         try:
             body = await within(self._timeout_s, self.read(receive))
             whole = await while_connected(self._serve(body, out), receive)
@@ -128,21 +134,26 @@ class FrontDoorExchange(Exchange):
     async def _pass_on(
         self, plan: Plan, session: Session, upstream: Upstream, out: EventStream
     ) -> bytes:
-        whole = b""
-        while True:
-            events = await upstream.next()
-            advance = await within(self._timeout_s, session.advance(events))
-            for prompt in advance.aborted:
-                upstream.abort(prompt)
-            if plan.stream:
-                await self._send(advance, out)
-            else:
-                whole += advance.data
-            self.services.metrics.generated(self.name, advance.tokens)
-            if advance.fault is not None:
-                raise advance.fault.error()
-            if advance.done:
-                return whole
+        whole, tokens = b"", 0
+        watchdog = Watchdog(self._timeout_s)
+        try:
+            while True:
+                events = await upstream.next()
+                advance = await watchdog.watch(session.advance(events))
+                tokens += advance.tokens
+                for prompt in advance.aborted:
+                    upstream.abort(prompt)
+                if plan.stream:
+                    await self._send(advance, out)
+                else:
+                    whole += advance.data
+                if advance.fault is not None:
+                    raise advance.fault.error()
+                if advance.done:
+                    return whole
+        finally:
+            watchdog.close()
+            self.services.metrics.generated(self.name, tokens)
 
     async def _send(self, advance: Advance, out: EventStream) -> None:
         if not advance.data:
