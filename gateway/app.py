@@ -8,7 +8,7 @@ from litestar import Litestar, Request, Response
 from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 
-from gateway import errors
+from gateway import auth, errors
 from gateway.routes import derender, docs, front_door, models, ops, render
 from gateway.routes.answers import JSON
 from gateway.services import Services
@@ -25,14 +25,26 @@ class App:
     the gateway, and these routes use nothing of it.
     """
 
-    def __init__(self, direct: Sequence[ASGIRouteHandler], framework: Litestar) -> None:
-        """Take the routes to serve directly, which the framework knows too."""
+    def __init__(
+        self, direct: Sequence[ASGIRouteHandler], framework: Litestar, keys: auth.Keys
+    ) -> None:
+        """Take the routes to serve directly, which the framework knows too.
+
+        Args:
+            direct: Those routes.
+            framework: Serves all others.
+            keys: Say who may ask.
+        """
+        self._keys = keys
         self._direct = {path: route.fn for route in direct for path in route.paths}
         self._framework = framework
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
         if scope["type"] == "http":
+            if not self._keys.admit(scope):
+                await auth.refuse(send)
+                return
             serve = self._direct.get(scope["path"])
             if serve is not None:
                 await serve(scope, receive, send)
@@ -58,7 +70,7 @@ def build(services: Services) -> App:
         openapi_config=None,
         logging_config=None,
     )
-    return App(direct, framework)
+    return App(direct, framework, auth.Keys(services.settings.api_keys))
 
 
 def _http_failure(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:

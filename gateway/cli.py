@@ -19,6 +19,8 @@ CANNOT_START = 2
 
 _FRAME_OVERHEAD_BYTES = 64 * 1024
 _LEAST_STREAMS = 4096
+_DRAIN_ALLOWANCE_S = 0.8
+"""For the answers that tell callers the time is over."""
 
 _DESCRIPTION = """\
 Turn token IDs from a token-in / token-out engine into OpenAI responses, without a GPU.
@@ -69,6 +71,8 @@ def _service(settings: ServeSettings, listener: socket.socket) -> Service:
         max_body_bytes=settings.max_body_bytes,
         request_timeout_s=settings.request_timeout_s,
         write_timeout_s=settings.write_timeout_s,
+        drain_timeout_s=settings.shutdown_timeout_s,
+        api_keys=settings.api_keys,
         engines=settings.engines,
         engine_model=settings.engine_model,
         streams_per_shard=settings.table.streams or _LEAST_STREAMS,
@@ -83,6 +87,7 @@ def _service(settings: ServeSettings, listener: socket.socket) -> Service:
         table=settings.table,
         gateway_command=(sys.executable, "-m", "gateway.worker"),
         gateway_settings=msgspec.json.encode(gateway),
+        drain_s=settings.shutdown_timeout_s + _DRAIN_ALLOWANCE_S,
         preload=("argparse", "gateway.settings", "shards.supervisor"),
     )
 

@@ -85,6 +85,14 @@ FLAGS = (
         help="names accepted in a body's `model`; the first is reported",
     ),
     Flag(
+        name="api-key",
+        group=_SERVER,
+        many=True,
+        metavar="KEY",
+        help="keys callers must send one of as Authorization: Bearer KEY; better set in the"
+        " environment; /health, /metrics and the like stay open",
+    ),
+    Flag(
         name="max-body-bytes",
         group=_SERVER,
         default=128 * 2**20,
@@ -275,6 +283,14 @@ FLAGS = (
         read=seconds,
         metavar="SECONDS",
         help="longest time for one request, its body's arrival included; then 504",
+    ),
+    Flag(
+        name="shutdown-timeout",
+        group=_SERVER,
+        default=2.7,
+        read=seconds,
+        metavar="SECONDS",
+        help="how long open requests may go on once the service is told to end",
     ),
     Flag(
         name="write-timeout",

@@ -45,6 +45,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long one request may take, its body's arrival included."""
     write_timeout_s: float = 120.0
     """How long a caller may leave events of a stream unread."""
+    api_keys: tuple[str, ...] = ()
+    """Keys callers must send one of; empty lets every caller in."""
     engines: EngineSettings | None = None
     """The engines behind the front door; None serves no front door."""
     engine_model: str = ""
@@ -67,6 +69,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int
     request_timeout_s: float
     write_timeout_s: float
+    shutdown_timeout_s: float
+    api_keys: tuple[str, ...]
     engines: EngineSettings | None
     engine_model: str
     table: TableLimits
@@ -133,6 +137,8 @@ def _settings(model: str, values: dict[str, Any]) -> ServeSettings:
         max_body_bytes=values["max_body_bytes"],
         request_timeout_s=values["request_timeout"],
         write_timeout_s=values["write_timeout"],
+        shutdown_timeout_s=values["shutdown_timeout"],
+        api_keys=values["api_key"] or (),
         engines=_engines(values),
         engine_model=values["engine_model"] or "",
         table=TableLimits(

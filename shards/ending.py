@@ -11,7 +11,6 @@ from shards.signals import END_SIGNALS, SignalRecord
 
 _logger = logging.getLogger(__name__)
 
-DRAIN_S = 3.5
 STOP_SHARDS_S = 0.7
 
 
@@ -24,9 +23,18 @@ def end(
     shards: list[Shard],
     warm_parent: WarmParent,
     signals: SignalRecord,
+    drain_s: float,
 ) -> None:
-    """Refuse new work and finish requests, stop the shards, kill what is left."""
-    ending = _Ending(gateway, shards, warm_parent, signals)
+    """Refuse new work and finish requests, stop the shards, kill what is left.
+
+    Args:
+        gateway: None where none runs.
+        shards: Those that run.
+        warm_parent: Killed last.
+        signals: A second one ends all at once.
+        drain_s: How long the gateway may take.
+    """
+    ending = _Ending(gateway, shards, warm_parent, signals, drain_s)
     try:
         _step("drain the gateway", ending.drain_gateway)
         _step("stop the shards", ending.stop_shards)
@@ -50,7 +58,9 @@ class _Ending:
         shards: list[Shard],
         warm_parent: WarmParent,
         signals: SignalRecord,
+        drain_s: float,
     ) -> None:
+        self._drain_s = drain_s
         self._gateway = gateway
         self._shards = shards
         self._warm_parent = warm_parent
@@ -61,7 +71,7 @@ class _Ending:
         if gateway is None:
             return True
         gateway.ask_to_stop()
-        return self._until(lambda: gateway.exit_code() is not None, DRAIN_S)
+        return self._until(lambda: gateway.exit_code() is not None, self._drain_s)
 
     def stop_shards(self) -> bool:
         for shard in self._shards:

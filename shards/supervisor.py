@@ -46,6 +46,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     gateway_command: tuple[str, ...]
     gateway_settings: bytes
     """JSON of the gateway's own settings, passed on unread."""
+    drain_s: float = 3.5
+    """How long the gateway may take to end its requests."""
     preload: tuple[str, ...] = ()
     """Modules the main module needs: each fork imports the main module again."""
 
@@ -93,8 +95,12 @@ class Supervisor:
             self._watch()
         finally:
             self._listener.close()
-            end(self._gateway, self._shards(), self._warm_parent, self._signals)
+            self._end()
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _end(self) -> None:
+        drain_s = self._service.drain_s
+        end(self._gateway, self._shards(), self._warm_parent, self._signals, drain_s)
 
     # Start
 

@@ -1,0 +1,59 @@
+"""Who may ask: API keys, as `vllm serve --api-key` knows them."""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+from gateway import errors
+
+_GUARDED = ("/v1", "/tokenize", "/detokenize")
+"""What operators and probes ask, such as `/health` and `/metrics`, is open."""
+_SCHEME = b"bearer"
+_REFUSAL = errors.body(
+    401, "AuthenticationError", "the API key is missing or wrong; send Authorization: Bearer KEY"
+)
+
+
+class Keys:
+    """The keys that let a request in; without any, every request is let in."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        """Keep digests: equal in length, so that comparing them tells nothing."""
+        self._digests = [_digest(key.encode()) for key in keys]
+
+    def admit(self, scope: Any) -> bool:
+        """Whether a request may be served.
+
+        Args:
+            scope: ASGI's description of it.
+        """
+        if not self._digests or scope["method"] == "OPTIONS":
+            return True
+        if not scope["path"].startswith(_GUARDED):
+            return True
+        return any(
+            self._knows(value) for name, value in scope["headers"] if name == b"authorization"
+        )
+
+    def _knows(self, authorization: bytes) -> bool:
+        scheme, _, key = authorization.partition(b" ")
+        given = _digest(key.strip())
+        # Every key is compared, so that the time does not tell which one came close.
+        known = [hmac.compare_digest(given, digest) for digest in self._digests]
+        return scheme.lower() == _SCHEME and any(known)
+
+
+async def refuse(send: Any) -> None:
+    """Answer 401, before anything of the body is read."""
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(_REFUSAL)).encode()),
+        (b"www-authenticate", b"Bearer"),
+    ]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": _REFUSAL})
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
