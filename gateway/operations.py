@@ -132,6 +132,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 _FAILURES = {
     400: "The body breaks the protocol or a bound; `param` names the member.",
+    401: "No known key, where --api-key names some.",
     404: "The model named is not served.",
     413: "The body is longer than --max-body-bytes.",
     500: "The server failed.",

@@ -36,7 +36,7 @@ def test_operations_are_complete() -> None:
         entry = whole["paths"][path]["post"]
         assert len(entry["requestBody"]["content"]["application/json"]["schema"]["anyOf"]) == 2
         assert len(entry["responses"]["200"]["content"]["application/json"]["schema"]["anyOf"]) == 2
-        assert set(entry["responses"]) == {"200", "400", "404", "413", "500", "503"}
+        assert set(entry["responses"]) == {"200", "400", "401", "404", "413", "500", "503"}
 
 
 @pytest.mark.parametrize(
