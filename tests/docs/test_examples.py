@@ -1,4 +1,4 @@
-"""The documentation's examples run as written, against the shared service."""
+"""The documentation's examples run as written, against services that are shared."""
 
 import re
 import subprocess
@@ -9,32 +9,74 @@ import httpx
 import pytest
 
 from gateway.flags import FLAGS
+from tests.front import OUTSIDE
 from tests.serving import Service
 
 ROOT = Path(__file__).parent.parent.parent
+FRONT_DOOR = ROOT / "docs" / "front-door.md"
 _PYTHON = re.compile(r"```python\n(# example: (\w+)\n.*?)```", re.DOTALL)
 _CURL = re.compile(r"^curl .*?^\}'$", re.DOTALL | re.MULTILINE)
-EXAMPLES = {
-    name: code for code, name in _PYTHON.findall((ROOT / "docs/client.md").read_text("utf-8"))
+
+
+def _examples(path: Path) -> dict[str, str]:
+    return {name: code for code, name in _PYTHON.findall(path.read_text("utf-8"))}
+
+
+CLIENT_EXAMPLES = _examples(ROOT / "docs" / "client.md")
+FRONT_DOOR_EXAMPLES = _examples(FRONT_DOOR)
+FRONT_DOOR_CURLS = {
+    f"{path.name}-{line}": command
+    for path in (FRONT_DOOR, ROOT / "README.md")
+    for line, command in enumerate(_CURL.findall(path.read_text("utf-8")))
+    if "curl -N" in command
 }
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_client_examples(name: str, service: Service) -> None:
-    code = EXAMPLES[name].replace("http://localhost:8100", service.url)
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT
-    )
+def _run(command: list[str]) -> str:
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert run.returncode == 0, run.stderr
-    assert "assistant" in run.stdout
+    return run.stdout
 
 
-def test_the_readme_curl_line(service: Service) -> None:
-    found = _CURL.search((ROOT / "README.md").read_text("utf-8"))
-    assert found is not None
-    command = found[0].replace("http://localhost:8100", service.url)
-    run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
-    assert '"object":"chat.completion"' in run.stdout, run.stdout
+def _at(text: str, service: Service) -> str:
+    assert "http://localhost:8100" in text
+    return text.replace("http://localhost:8100", service.url)
+
+
+@pytest.mark.parametrize("name", CLIENT_EXAMPLES)
+def test_client_examples(name: str, service: Service) -> None:
+    code = _at(CLIENT_EXAMPLES[name], service)
+    assert "assistant" in _run([sys.executable, "-c", code])
+
+
+@pytest.mark.parametrize("name", FRONT_DOOR_EXAMPLES)
+def test_front_door_examples(name: str, front: Service) -> None:
+    shown = _run([sys.executable, "-c", _at(FRONT_DOOR_EXAMPLES[name], front)])
+    assert shown.strip()
+    if OUTSIDE is None:
+        assert "2 + 2 = 4" in shown
+
+
+@pytest.mark.parametrize("name", FRONT_DOOR_CURLS)
+def test_front_door_curl_lines(name: str, front: Service) -> None:
+    shown = _run(["sh", "-c", _at(FRONT_DOOR_CURLS[name], front)])
+    assert shown.startswith('data: {"id":"chatcmpl-')
+    assert shown.endswith("data: [DONE]\n\n")
+
+
+def test_the_examples_are_found() -> None:
+    assert {"blocking", "asyncio"} == set(CLIENT_EXAMPLES)
+    assert FRONT_DOOR_EXAMPLES
+    assert {name.rpartition("-")[0] for name in FRONT_DOOR_CURLS} == {"front-door.md", "README.md"}
+
+
+def test_the_readme_derender_line(service: Service) -> None:
+    (command,) = (
+        each
+        for each in _CURL.findall((ROOT / "README.md").read_text("utf-8"))
+        if "/derender" in each
+    )
+    assert '"object":"chat.completion"' in _run(["sh", "-c", _at(command, service)])
 
 
 def test_every_flag_is_documented() -> None:
@@ -43,13 +85,13 @@ def test_every_flag_is_documented() -> None:
     assert not missing
 
 
-def test_every_metric_is_documented(service: Service) -> None:
+def test_every_metric_is_documented(front: Service) -> None:
     text = (ROOT / "docs/operations.md").read_text("utf-8")
-    shown = httpx.get(f"{service.url}/metrics").text
+    shown = httpx.get(f"{front.url}/metrics").text
     names = set(re.findall(r"^# TYPE derender_(\w+)", shown, re.MULTILINE))
     missing = [
         name
         for name in names
-        if not name.endswith("_created") and name.removesuffix("_total") not in text
+        if not name.endswith("_created") and not re.search(rf"\b{name}\b", text)
     ]
     assert not missing
