@@ -31,6 +31,8 @@ class Stats:
     """Taken ones that ended earlier."""
     in_flight: int = 0
     """Requests that have not ended, taken or not."""
+    parts: int = 0
+    """Parts of answers that were sent: the events of streams, and whole bodies."""
 
 
 class Engine:
@@ -106,6 +108,7 @@ class Engine:
             return Outcome.ABORTED
         if parts is None:
             await connection.respond(status, body)
+            self.stats.parts += 1
             return Outcome.FINISHED
         # No length: what a fault leaves of the body is sent in chunks.
         await connection.start(status, JSON)
@@ -128,6 +131,7 @@ class Engine:
             if not await connection.sleep(pace.wait_for(tokens)):
                 return Outcome.ABORTED
             await connection.write(data, more=True)
+            self.stats.parts += 1
         return await faults.end(fault, connection)
 
     def _check_model(self, request: GenerateRequest) -> None:

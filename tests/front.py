@@ -58,14 +58,18 @@ class EngineProcess:
     """
 
     def __init__(self, *flags: str) -> None:
-        command = [sys.executable, "-m", "loadtest.engine", "--port", "0", *flags]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        self._flags = flags
+        self.process, self.url = self._start(0)
+        self.http = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
+
+    def _start(self, port: int) -> "tuple[subprocess.Popen[str], str]":
+        command = [sys.executable, "-m", "loadtest.engine", "--port", str(port), *self._flags]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        line = process.stdout.readline()
         match = re.search(r"http://\S+", line)
         assert match, line
-        self.url = match[0]
-        self.http = httpx.Client(base_url=self.url, timeout=DEADLINE_S)
+        return process, match[0]
 
     def __enter__(self) -> Self:
         return self
@@ -77,10 +81,20 @@ class EngineProcess:
         trace: TracebackType | None,
     ) -> None:
         self.http.close()
+        self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
         self.process.kill()
         self.process.wait(5)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+    def start_again(self) -> None:
+        """Come back at the same address; what was asked before is forgotten."""
+        port = int(self.url.rpartition(":")[2])
+        self.process, url = self._start(port)
+        assert url == self.url
 
     def order(self, kind: str, *, after: int = 0, count: int = 1, status: int = 503) -> None:
         """Have the next generations fail in some way; see `loadtest.faults`."""
@@ -119,11 +133,14 @@ class EngineProcess:
             f"{request_id} to be {outcome}",
         )
 
+    @property
+    def stats(self) -> Any:
+        """What it counts."""
+        return self.http.get("/stats").json()
+
     def await_idle(self) -> None:
         """Wait until nothing is generated."""
-        until(
-            lambda: self.http.get("/stats").json()["in_flight"] == 0, DEADLINE_S, "an idle engine"
-        )
+        until(lambda: self.stats["in_flight"] == 0, DEADLINE_S, "an idle engine")
 
 
 RECORDINGS = Path(__file__).parent / "fixtures" / "real_engine.jsonl.xz"

@@ -74,9 +74,9 @@ def paced_engines() -> Iterator[tuple[EngineProcess, EngineProcess]]:
 def pair(
     paced_engines: tuple[EngineProcess, EngineProcess], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
-    """A service before two engines, otherwise as `front`."""
+    """A service before two engines, which may be silent for long; otherwise as `front`."""
     log = tmp_path_factory.mktemp("pair") / "log"
-    flags = ("--served-model-name", "demo", "--shards", "2", *PARSERS, *IMPATIENT)
+    flags = ("--served-model-name", "demo", "--shards", "2", *PARSERS, "--write-timeout", "3")
     urls = [engine.url for engine in paced_engines]
     with Service(log, *flags, "--engine-url", *urls) as running:
         running.wait_until_serving()

@@ -7,11 +7,14 @@ import pytest
 
 from core.options import ModelOptions
 from gateway import cli
+from gateway.engines.settings import EngineSettings
 from gateway.flags import FLAGS
 from gateway.settings import SettingsError, resolve
 from tests.serving import DEMO_MODEL
 
 MODEL = str(DEMO_MODEL)
+ENGINE = "http://engine:8200"
+FRONT: dict[str, object] = {"engine_url": [ENGINE]}
 
 
 @pytest.fixture(autouse=True)
@@ -81,12 +84,45 @@ def test_lengths_read_as_in_vllm(text: str, tokens: int | None) -> None:
         ({"log_level": "loud"}, "--log-level must be one of DEBUG"),
         ({"enable_auto_tool_choice": True}, "requires --tool-call-parser"),
         ({"chat_template": "/nowhere.jinja"}, "--chat-template '/nowhere.jinja': No such file"),
+        ({"engine_url": ["engine:8200"]}, "--engine-url: an engine URL must look like http://host"),
+        ({"engine_url": ["http://"]}, "--engine-url: an engine URL must look like"),
+        ({"engine_url": ["ftp://engine"]}, "--engine-url: an engine URL must look like"),
+        ({"engine_url": ["http://engine:0"]}, "--engine-url: an engine URL must look like"),
+        ({"engine_url": ["http://engine:99999"]}, "--engine-url: an engine URL must look like"),
+        ({"engine_url": [ENGINE, "engine"]}, "--engine-url: an engine URL must look like"),
+        ({"engine_url": ["http://engine/?a=b"]}, "'engine' may have no query and no fragment"),
+        (FRONT | {"render_shards": "0"}, "--engine-url requires --render-shards to be at least 1"),
+        (FRONT | {"engine_api_key": "a\nb"}, "key must consist of printable ASCII characters"),
+        (FRONT | {"engine_api_key": "schlüssel"}, "key must consist of printable ASCII"),
+        (FRONT | {"engine_connect_timeout": "soon"}, "--engine-connect-timeout must be"),
+        (FRONT | {"engine_idle_timeout": "-1"}, "--engine-idle-timeout must be"),
+        (FRONT | {"engine_max_requests": "-1"}, "--engine-max-requests must be"),
+        (FRONT | {"write_timeout": "0"}, "--write-timeout must be"),
         ({"tool_parser_plugin": "/nowhere.py"}, "--tool-parser-plugin '/nowhere.py' is not a file"),
     ],
 )
 def test_bad_values_are_named(given: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(message)):
         resolve(MODEL, given)
+
+
+def test_engines_open_the_front_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve(MODEL, {}).engines is None
+    monkeypatch.setenv("DERENDER_ENGINE_URL", f"{ENGINE}, https://user:secret@other/prefix/")
+    monkeypatch.setenv("DERENDER_ENGINE_API_KEY", "key")
+    settings = resolve(MODEL, {"engine_idle_timeout": "7.5", "forward_authorization": True})
+    assert settings.engines == EngineSettings(
+        urls=(ENGINE, "https://user:secret@other/prefix/"),
+        api_key="key",
+        forward_authorization=True,
+        idle_timeout_s=7.5,
+    )
+
+
+def test_a_password_in_a_bad_url_is_not_shown() -> None:
+    with pytest.raises(SettingsError) as caught:
+        resolve(MODEL, {"engine_url": ["htp://user:secret@engine"]})
+    assert "secret" not in str(caught.value)
 
 
 def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -316,8 +316,10 @@ def test_client_that_goes_away_aborts_its_generation(streamed: bool) -> None:
 def test_every_end_is_counted_once(client: httpx.Client) -> None:
     before = client.get("/stats").json()
     generate(client, body())
-    stream(client, body())
+    events = stream(client, body())
     client.post(GENERATE, content=b"{")
+    # A body, the events, and `[DONE]`.
+    wait_for_stats(client, parts=before["parts"] + 1 + len(events) + 1)
     wait_for_stats(client, started=before["started"] + 2, finished=before["finished"] + 2)
     wait_for_stats(client, aborted=before["aborted"], in_flight=0)
 
