@@ -24,6 +24,7 @@ from loadtest.make_demo_model import MODEL_DIR
 from loadtest.own_scaling import bare, checkpoint, growth, prompt, replicas
 from loadtest.plan import Plan
 from loadtest.processes import ServerStartError
+from loadtest.rendering import render_latency, render_throughput
 from loadtest.report import Row, Setting, encode, render
 from loadtest.under_load import concurrent, isolation
 from loadtest.workload import Workload
@@ -33,7 +34,7 @@ Group = Callable[[Plan], list[Row]]
 GROUPS: tuple[Group, ...] = (
     *(oneshot, plain, stream, bare, growth, prompt, checkpoint),
     *(concurrent, replicas, process, isolation),
-    *(front_latency, front_load),
+    *(front_latency, front_load, render_latency, render_throughput),
 )
 MAX_MODEL_LEN = 200_000
 ROUNDS = 200

@@ -52,8 +52,9 @@ class Fleet:
             shards: Of ours, where a group does not choose.
         """
         self.model_dir = model_dir
-        self._log_dir = log_dir
+        self.log_dir = log_dir
         self._stack = stack
+        self.max_model_len = max_model_len
         self._flags = ("--served-model-name", MODEL, "--max-model-len", str(max_model_len))
         self._shards = shards
         self._pairs: dict[bool, Pair] = {}
@@ -70,13 +71,13 @@ class Fleet:
 
     def log(self) -> str:
         """What our services logged so far."""
-        return (self._log_dir / "ours.log").read_text(encoding="utf-8")
+        return (self.log_dir / "ours.log").read_text(encoding="utf-8")
 
     @contextmanager
     def reference(self, flags: Sequence[str] = PARSERS) -> Iterator[Server]:
         """Run the reference for the block."""
         begun = time.monotonic()
-        log_path = self._log_dir / "reference.log"
+        log_path = self.log_dir / "reference.log"
         every = [*self._flags, *flags]
         with reference.start(self.model_dir, every, log_path=log_path) as (process, url):
             yield Server(process, url, time.monotonic() - begun)
@@ -90,7 +91,7 @@ class Fleet:
         command += ["--port", str(port), "--script", "long", "--tokens-only"]
         command += ["--tokens-per-second", str(tokens_per_second)]
         url = f"http://127.0.0.1:{port}"
-        with (self._log_dir / "engine.log").open("ab") as log:
+        with (self.log_dir / "engine.log").open("ab") as log:
             process = launch(command, output=log)
         try:
             wait_healthy("scripted engine", process, url, START_TIMEOUT_S)
@@ -123,7 +124,7 @@ class Fleet:
         port = free_port()
         command = [sys.executable, "-m", "gateway.cli", "serve", str(self.model_dir)]
         command += [*self._flags, *flags, "--port", str(port), "--shards", str(shards)]
-        with (self._log_dir / "ours.log").open("ab") as log:
+        with (self.log_dir / "ours.log").open("ab") as log:
             process = launch(command, output=log, extra_env=reference.QUIET)
         stack.callback(stop, process)
         return process, f"http://127.0.0.1:{port}"

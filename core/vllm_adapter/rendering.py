@@ -29,6 +29,7 @@ from vllm.tokenizers.registry import tokenizer_args_from_config
 
 from core.errors import BadRequest, RenderRefused
 from core.options import ModelOptions
+from core.vllm_adapter import rendered
 from core.vllm_adapter.encoding import render_tokenizer, start_encoding
 from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
 from core.vllm_adapter.planning import Rendered, Target, check_servable, write_plan
@@ -65,6 +66,7 @@ class Renderer:
             options: What to serve, and how.
             model: The model, as `load_model` left it.
         """
+        rendered.install()
         config = model.vllm_config
         self._tokenizer = render_tokenizer(model.tokens.tokenizer, fast=options.fastokens)
         self._online = _online_renderer(options, config, self._tokenizer)

@@ -7,11 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import ValidationError
+from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 
 from core.errors import BadRequest, RenderRefused
 from core.options import ModelOptions
 from core.render import render, warm_up
 from core.vllm_adapter import Renderer, load_model, load_renderer, rendering
+from core.vllm_adapter.rendered import RenderedRequest
 from core.wire import Call, Fault, Kind
 from tests.serving import DEMO_MODEL
 
@@ -84,3 +87,15 @@ def test_a_refusal_crosses_a_pipe_whole() -> None:
     error = msgspec.msgpack.decode(raw, type=Fault).error()
     assert isinstance(error, RenderRefused)
     assert vars(error) == vars(refusal)
+
+
+def test_rendered_ids_are_checked_as_vllm_checks_them(trusting: Renderer) -> None:
+    sampling = {"max_tokens": 1}
+    for ids in ([0], [5, 0, 7], [-1], [3, -2, 4], []):
+        answers = []
+        for model in (GenerateRequest, RenderedRequest):
+            try:
+                answers.append(model(token_ids=ids, sampling_params=sampling).token_ids)
+            except ValidationError as error:
+                answers.append([problem["loc"] for problem in error.errors()])
+        assert answers[0] == answers[1]
