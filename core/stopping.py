@@ -47,12 +47,12 @@ def split_stop_token(
     Returns:
         The IDs to decode, and the stop reason: the token where the comparison found it.
     """
-    if finish_reason != "stop" or isinstance(stop_reason, str) or not ids:
+    if finish_reason != "stop" or isinstance(stop_reason, str):
         return ids, stop_reason
-    stopped, stop_reason = _stopped_by(ids[-1], stop_reason, rules, ends)
-    if not stopped or rules.include_stop_str_in_output:
-        return ids, stop_reason
-    return ids[:-1], stop_reason
+    stopped, reported = _stopped_by(ids[-1] if ids else None, stop_reason, rules, ends)
+    if not ids or not stopped or rules.include_stop_str_in_output:
+        return ids, reported
+    return ids[:-1], reported
 
 
 def find_stop(text: str, fresh: int, stops: Sequence[str]) -> StopMatch | None:
@@ -132,12 +132,14 @@ def _offsets(start: int, pieces: Sequence[str], tokens: int) -> list[int]:
 
 
 def _stopped_by(
-    last: int, stop_reason: int | str | None, rules: OutputRules, ends: EndTokens
+    last: int | None, stop_reason: int | str | None, rules: OutputRules, ends: EndTokens
 ) -> tuple[bool, int | str | None]:
     if stop_reason is not None:
         # An engine without a tokenizer takes its end token for a stop token like any other.
         by_end = stop_reason == ends.primary and not rules.ignore_eos
         return last == stop_reason, None if by_end else stop_reason
+    if last is None:
+        return False, None
     if not rules.ignore_eos and last == ends.primary:
         return True, None
     if last in rules.stop_token_ids or (not rules.ignore_eos and last in ends.all):

@@ -63,6 +63,9 @@ class Oracle:
     - With a parser, special tokens are skipped as the engine ran: unless render's `adjust_request`
       asked for them. vLLM's derenderer always keeps them, so that the end token, where a stop
       string or the length ended the answer, is text.
+    - An engine without a tokenizer takes the end token for a stop token like any other and names it
+      as `stop_reason`. The coupled server's engine never does, unless end tokens are ignored;
+      vLLM's derenderer passes it on.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -109,10 +112,18 @@ class Oracle:
             result = self._runner.run(self._result(body, endpoint))
         if isinstance(result, ErrorResponse):
             raise Refused(result.error.message)
-        if not isinstance(result, tuple):
-            return result.model_dump(mode="json")
-        chunk, state = result
-        return {"chunk": chunk.model_dump(mode="json"), "stream_state": state.model_dump()}
+        chunk, state = result if isinstance(result, tuple) else (result, None)
+        dumped = chunk.model_dump(mode="json")
+        self._forget_end_token(dumped, body)
+        return {"chunk": dumped, "stream_state": state.model_dump()} if state else dumped
+
+    def _forget_end_token(self, response: Json, body: Json) -> None:
+        """Report a choice that the end token ended as the coupled server does."""
+        request = body.get("chat_request") or body.get("completion_request") or {}
+        end = None if request.get("ignore_eos") else self._tokenizer.eos_token_id
+        for choice in response["choices"]:
+            if choice["stop_reason"] == end:
+                choice["stop_reason"] = None
 
     async def _result(self, body: Json, endpoint: str) -> Any:
         serving = self._serving
