@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from core.decoding import open_stream
-from core.generate import StopWindow, StreamChoice
+from core.generate import NOTHING, StopWindow, StreamChoice
 from core.logprobs import context_tail
 from core.rules import OutputRules
 from core.server import Server
@@ -52,7 +52,10 @@ class LiveChoice:
         self._matcher = StopMatcher(rules, StopWindow()) if rules.stop else None
 
     def take(self, chunk: StreamChoice) -> Taken:
-        """Take one chunk; its logprobs are cut where its tokens are."""
+        """Take one chunk; where a stop string cuts its tokens, what it says of them is cut, too.
+
+        Its weight versions are left out there: an engine that was stopped early sends none.
+        """
         ids = chunk.token_ids or []
         text_ids, stop_reason = split_stop_token(
             ids, chunk.finish_reason, chunk.stop_reason, self._rules, self._ends
@@ -83,4 +86,5 @@ class LiveChoice:
             return Taken(found.text, ids, chunk.finish_reason, stop_reason)
         if chunk.logprobs is not None and chunk.logprobs.content is not None:
             del chunk.logprobs.content[found.kept :]
+        chunk.weight_versions = NOTHING
         return Taken(found.text, ids[: found.kept], "stop", found.matched)

@@ -54,9 +54,8 @@ class CompletionStream:
         """The event for one chunk of one choice; empty where there is nothing to send yet."""
         prompt = index // self._recipe.samples
         first = not self._opened[index]
-        if first and not self._recipe.echo and taken.is_nothing and not choice.tokens:
+        if not self._opens(index, choice, taken):
             return b""
-        self._opened[index] = True
         logprobs = self._logprobs(choice, part)
         text = self._text(prompt, taken, first)
         tail = self._tail(prompt, taken, logprobs, part, first)
@@ -69,7 +68,7 @@ class CompletionStream:
 
     def replay(self, index: int, choice: LiveChoice, taken: Taken) -> None:
         """Note a chunk whose event was sent before."""
-        self._opened[index] = True
+        self._opens(index, choice, taken)
         context = choice.context
         for token_id in taken.ids:
             shown = self._server.logprobs.shown(token_id, self.rules, context)
@@ -79,6 +78,13 @@ class CompletionStream:
     def finish(self, totals: Totals) -> bytes:
         """The events at the end."""
         return write_end(self._head, totals, None, include_usage=self._recipe.include_usage)
+
+    def _opens(self, index: int, choice: LiveChoice, taken: Taken) -> bool:
+        """Whether something is sent for a chunk; only before the first tokens there may not be."""
+        if taken.is_nothing and not (choice.tokens or self._opened[index] or self._recipe.echo):
+            return False
+        self._opened[index] = True
+        return True
 
     def _text(self, prompt: int, taken: Taken, first: bool) -> str:
         recipe = self._recipe

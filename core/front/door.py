@@ -6,6 +6,7 @@ import msgspec
 
 from core.bounds import check_response, response_decoder
 from core.errors import BadRequest, EngineFailed, StreamMissing
+from core.front.checks import check_whole, on_one_line
 from core.front.serving import Serving
 from core.front.whole import unpack, whole_answer
 from core.generate import GenerateResponse
@@ -64,18 +65,15 @@ class FrontDoor:
         recipe = recipe_decoder.decode(call.request)
         responses = [self._read(body) for body in bodies_decoder.decode(call.generate)]
         for response in responses:
-            if len(response.choices) != recipe.samples:
-                raise EngineFailed(
-                    f"the engine sent {len(response.choices)} choices of {recipe.samples}"
-                )
+            check_whole(response, recipe.samples)
         prompts = unpack(recipe)
         return whole_answer(self._server, recipe, call.created, prompts, responses)
 
     def _read(self, body: bytes) -> GenerateResponse:
         try:
-            response = response_decoder.decode(body)
+            response = response_decoder.decode(on_one_line(body))
             check_response(response, self._server.limits, "generate_response", may_be_empty=True)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise EngineFailed(f"the engine sent what is no answer: {error}") from None
         except BadRequest as error:
             raise EngineFailed(f"the engine sent what is no answer: {error.message}") from None

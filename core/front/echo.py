@@ -48,7 +48,12 @@ def echoed_logprobs(
         for token_id, candidates in zip(prompt[1:], given[1:], strict=True)
     ]
     generated = output.logprobs.content if output.logprobs else None
-    first = server.logprobs.shown(prompt[0], rules, ())
+    # Its text is decoded apart, without the space a word begins with in some vocabularies.
+    first = (
+        server.logprobs.shown(prompt[0], rules, ())
+        if rules.tokens_as_ids
+        else server.tokens.display(prompt[:1])
+    )
     rest = server.logprobs.completion(
         GenerateLogprobs(content=[*positions, *(generated or ())]),
         rules,

@@ -21,7 +21,9 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ended: bool = False
     """The engine's stream of the prompt came to its end."""
     data: bytes = b""
-    """The engine's event itself, where all of it is needed: for answers in one piece."""
+    """The engine's event itself, where all of it is needed: usage, and answers in one piece."""
+    cut: bool = False
+    """A stop string ended the choice."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,5 +1,6 @@
 """One request of the front door in a shard: engine events in, the caller's bytes out."""
 
+import logging
 from collections.abc import Generator, Sequence
 
 import msgspec
@@ -8,6 +9,7 @@ from msgspec import Raw
 from core.bounds import check_chunk
 from core.errors import BadRequest, DerenderError, EngineFailed, EngineRefused, InternalFault
 from core.front.chat import ChatStream
+from core.front.checks import check_part, on_one_line
 from core.front.choice import LiveChoice
 from core.front.collecting import Collector
 from core.front.completion import CompletionStream
@@ -19,7 +21,7 @@ from core.plan import Advance, Endpoint, EngineEvent, Recipe, advance_encoder
 from core.server import Server
 from core.wire import Fault
 
-_FAILED = "error"
+_logger = logging.getLogger(__name__)
 
 
 class EngineChunk(GenerateChunk, kw_only=True):
@@ -91,6 +93,10 @@ class Serving:
                 yield False
         except DerenderError as error:
             fault, self._done = Fault.of(error), True
+        except Exception:
+            # A parser fails on the output; what came before it goes out all the same.
+            _logger.exception("answering failed", extra={"request_id": self._recipe.request_id})
+            fault, self._done = Fault.of(InternalFault("the output cannot be parsed")), True
         out, entries, aborted = self._out, self._entries, self._aborted
         self._out, self._entries, self._aborted = [], [], []
         return advance_encoder.encode(
@@ -129,6 +135,8 @@ class Serving:
         return ChatStream(*parts) if recipe.endpoint is Endpoint.CHAT else CompletionStream(*parts)
 
     def _take(self, event: EngineEvent) -> None:
+        if self._ended[event.prompt]:
+            return  # It was stopped, or says more than its end.
         if event.data:
             self._take_chunk(event.prompt, self._read(event.data), event.data)
         else:
@@ -137,14 +145,15 @@ class Serving:
             self._finish()
 
     def _take_chunk(self, prompt: int, chunk: EngineChunk, data: bytes) -> None:
-        if not self._opened:
+        if chunk.choices and not self._opened:
             self._opened = True
             self._out += self._writer.open()
+        counts = chunk.usage is not None and not chunk.choices
+        if self._writer.keeps_events or counts:
+            self._entries.append(Entry(prompt, [], data=data))
         for part in chunk.choices:
             self._take_part(prompt, part, chunk)
-        if self._writer.keeps_events:
-            self._entries.append(Entry(prompt, [], data=data))
-        if chunk.usage is not None and not chunk.choices:
+        if counts:
             self._usages[prompt] = chunk.usage
             self._metrics = chunk.metrics
 
@@ -152,22 +161,21 @@ class Serving:
         samples = self._recipe.samples
         if part.index >= samples:
             raise EngineFailed(f"the engine sent choice {part.index} of {samples}")
-        if part.finish_reason == _FAILED:
-            raise InternalFault("the engine failed while it generated")
         index = prompt * samples + part.index
         choice = self._choices[index]
         if choice.finished:
             return
+        check_part(part)
         taken = choice.take(part)
         if choice.tokens > self._server.limits.max_model_len:
             raise EngineFailed("the engine generates past the model's context")
         self._out.append(self._writer.write(index, choice, taken, part, chunk))
         choice.remember(taken.ids)
+        choice.cut = isinstance(taken.stop_reason, str)
         ends = taken.finish_reason is not None
         if not self._writer.keeps_events:
-            self._entries.append(Entry(index, taken.ids, ends))
+            self._entries.append(Entry(index, taken.ids, ends, cut=choice.cut))
         if ends:
-            choice.cut = isinstance(taken.stop_reason, str)
             self._stop_early(prompt)
 
     def _stop_early(self, prompt: int) -> None:
@@ -194,8 +202,7 @@ class Serving:
         taken = choice.take(StreamChoice(index=0, token_ids=entry.ids))
         self._writer.replay(entry.choice, choice, taken)
         choice.remember(taken.ids)
-        choice.cut = choice.finished
-        choice.finished = entry.finished
+        choice.cut, choice.finished = entry.cut, entry.finished
 
     def _finish(self) -> None:
         if self._done:
@@ -208,9 +215,9 @@ class Serving:
 
     def _read(self, data: bytes) -> EngineChunk:
         try:
-            chunk = _chunk_decoder.decode(data)
+            chunk = _chunk_decoder.decode(on_one_line(data))
             check_chunk(chunk, self._server.limits)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise EngineFailed(f"the engine sent what is no chunk: {error}") from None
         except BadRequest as error:
             raise EngineFailed(f"the engine sent what is no chunk: {error.message}") from None

@@ -9,7 +9,7 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 from vllm.renderers.inputs.preprocess import extract_prompt_components
 
-from core.errors import BadRequest
+from core.errors import BadRequest, RenderRefused
 from core.plan import (
     Endpoint,
     EngineRequest,
@@ -134,7 +134,7 @@ def _recipe(
         request_id=_base_id(generate),
         model=target.reported_name,
         request=msgspec.json.encode(_slim(body, chat, len(generate))),
-        prompts=tuple(array(_TOKEN_TYPECODE, part.token_ids).tobytes() for part in generate),
+        prompts=tuple(_packed(part.token_ids) for part in generate),
         samples=request.n or 1,
         stream=bool(request.stream),
         include_usage=include_usage,
@@ -185,6 +185,15 @@ def _stops(request: Request) -> list[str]:
 
 def _wants_prompt_logprobs(generate: list[GenerateRequest]) -> bool:
     return any(part.sampling_params.prompt_logprobs is not None for part in generate)
+
+
+def _packed(ids: list[int]) -> bytes:
+    """Token IDs in the recipe's form; the engine refuses smaller ones that are none itself."""
+    try:
+        return array(_TOKEN_TYPECODE, ids).tobytes()
+    except OverflowError:
+        message = f"Token id {max(ids)} is out of vocabulary"
+        raise RenderRefused(message, None, 400, "BadRequestError") from None
 
 
 def _base_id(generate: list[GenerateRequest]) -> str:
