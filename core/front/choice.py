@@ -84,6 +84,7 @@ class LiveChoice:
         found = matcher.feed(pieces, len(ids), finished=chunk.finish_reason is not None)
         if found.matched is None:
             return Taken(found.text, ids, chunk.finish_reason, stop_reason)
+        self.cut = True
         if chunk.logprobs is not None and chunk.logprobs.content is not None:
             del chunk.logprobs.content[found.kept :]
         chunk.weight_versions = NOTHING

@@ -16,14 +16,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     choice: int
     """Index over all prompts; the prompt's own index where it ended."""
     ids: list[int]
-    finished: bool = False
-    """The choice ended with this chunk."""
+    finish: str | None = None
+    """Why the engine ended the choice with this chunk."""
+    stop: int | str | None = None
+    """Its stop reason."""
     ended: bool = False
     """The engine's stream of the prompt came to its end."""
     data: bytes = b""
     """The engine's event itself, where all of it is needed: usage, and answers in one piece."""
-    cut: bool = False
-    """A stop string ended the choice."""
 
 
 _encoder = msgspec.msgpack.Encoder()

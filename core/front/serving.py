@@ -10,7 +10,7 @@ from core.bounds import check_chunk
 from core.errors import BadRequest, DerenderError, EngineFailed, EngineRefused, InternalFault
 from core.front.chat import ChatStream
 from core.front.checks import check_part, on_one_line
-from core.front.choice import LiveChoice
+from core.front.choice import LiveChoice, Taken
 from core.front.collecting import Collector
 from core.front.completion import CompletionStream
 from core.front.journal import Entry, read, write
@@ -171,11 +171,9 @@ class Serving:
             raise EngineFailed("the engine generates past the model's context")
         self._out.append(self._writer.write(index, choice, taken, part, chunk))
         choice.remember(taken.ids)
-        choice.cut = isinstance(taken.stop_reason, str)
-        ends = taken.finish_reason is not None
         if not self._writer.keeps_events:
-            self._entries.append(Entry(index, taken.ids, ends, cut=choice.cut))
-        if ends:
+            self._entries.append(_entry(index, choice, taken, part))
+        if taken.finish_reason is not None:
             self._stop_early(prompt)
 
     def _stop_early(self, prompt: int) -> None:
@@ -199,10 +197,12 @@ class Serving:
     def _replay(self, entry: Entry) -> None:
         """Take a chunk whose event was sent before."""
         choice = self._choices[entry.choice]
-        taken = choice.take(StreamChoice(index=0, token_ids=entry.ids))
+        part = StreamChoice(
+            index=0, token_ids=entry.ids, finish_reason=entry.finish, stop_reason=entry.stop
+        )
+        taken = choice.take(part)
         self._writer.replay(entry.choice, choice, taken)
         choice.remember(taken.ids)
-        choice.cut, choice.finished = entry.cut, entry.finished
 
     def _finish(self) -> None:
         if self._done:
@@ -224,6 +224,13 @@ class Serving:
         if chunk.error != NOTHING:
             raise _refusal(bytes(chunk.error))
         return chunk
+
+
+def _entry(index: int, choice: LiveChoice, taken: Taken, part: StreamChoice) -> Entry:
+    """What gives the same again; a stop string is found anew in the tokens up to it."""
+    if choice.cut:
+        return Entry(index, taken.ids)
+    return Entry(index, taken.ids, part.finish_reason, part.stop_reason)
 
 
 def _prompt_tokens(usage: EngineUsage | None, prompt: list[int]) -> int:

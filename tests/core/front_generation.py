@@ -10,7 +10,7 @@ from tests.core.coupled import Chunk, coupled
 from tests.core.front import DONE, asked, event
 from tests.core.generation import END, HERMES_CALL, MARKUP, SPECIAL, TOOLS, Draw, named_choice
 
-MAX_TOKENS = 40
+MAX_TOKENS = 90
 STOPS = ("</", "city", "é", " t", "\n", "{", "Oslo", "ab", "hé", "🔥")
 PIECES = (
     "Hello, two three.",
@@ -23,6 +23,15 @@ PIECES = (
     HERMES_CALL.replace("Zürich", "Oslo"),
     *MARKUP,
 )
+DEEPSEEK_CALL = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+    '```json\n{"city": "Zürich", "days": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+)
+CALLS = {
+    "qwen": (HERMES_CALL, f"{HERMES_CALL}\n{HERMES_CALL}", '[{"name": "f", "parameters": {}}]'),
+    "deepseek": (DEEPSEEK_CALL, HERMES_CALL),
+    "spm": (HERMES_CALL,),
+}
 
 
 class Case(NamedTuple):
@@ -39,11 +48,11 @@ class Case(NamedTuple):
 
 
 @st.composite
-def cases(draw: Draw, setup: Setup, *, stream: bool) -> Case:
-    """A request to either endpoint with a fitting generation."""
-    endpoint = draw(st.sampled_from(("chat", "chat", "completion")))
+def cases(draw: Draw, setup: Setup, *, stream: bool, calls: bool = False) -> Case:
+    """A request to either endpoint with a fitting generation; a chat whose tools are called."""
+    endpoint = "chat" if calls else draw(st.sampled_from(("chat", "chat", "completion")))
     if endpoint == "chat":
-        body = draw(chat_bodies(setup, stream=stream))
+        body = draw(chat_bodies(setup, stream=stream, tools=calls))
         prompts = 1
     else:
         body = draw(completion_bodies(setup, stream=stream))
@@ -57,7 +66,7 @@ def cases(draw: Draw, setup: Setup, *, stream: bool) -> Case:
             }
     samples = body.get("n", 1)
     keys = [(prompt, choice) for prompt in range(prompts) for choice in range(samples)]
-    scripts = [draw(script(setup, body, *key)) for key in keys]
+    scripts = [draw(script(setup, body, *key, calls=calls)) for key in keys]
     return Case(endpoint, body, draw(interleaved(scripts)))
 
 
@@ -88,8 +97,8 @@ stops = st.one_of(
 
 
 @st.composite
-def chat_bodies(draw: Draw, setup: Setup, *, stream: bool) -> Json:
-    """A chat request."""
+def chat_bodies(draw: Draw, setup: Setup, *, stream: bool, tools: bool) -> Json:
+    """A chat request, with tools for certain or by chance."""
     own = {
         "max_tokens": st.integers(1, MAX_TOKENS + 1),
         "return_prompt_text": st.booleans(),
@@ -106,7 +115,7 @@ def chat_bodies(draw: Draw, setup: Setup, *, stream: bool) -> Json:
         body["stop"] = draw(stops)
     if draw(st.booleans()):
         body |= {"logprobs": True, "top_logprobs": draw(st.integers(0, 5))}
-    if draw(st.booleans()):
+    if tools or draw(st.booleans()):
         body["tools"] = TOOLS
         choices: list[Json] = [None, "none"]
         if setup.tool_parser:
@@ -163,9 +172,11 @@ def completion_bodies(draw: Draw, setup: Setup, *, stream: bool) -> Json:
 
 
 @st.composite
-def script(draw: Draw, setup: Setup, body: Json, prompt: int, choice: int) -> list[Chunk]:
+def script(
+    draw: Draw, setup: Setup, body: Json, prompt: int, choice: int, *, calls: bool
+) -> list[Chunk]:
     """The chunks of one choice. They go on past stop strings, which the server finds."""
-    ids = draw(output_ids(setup.model))
+    ids = draw(output_ids(setup.model, calls=calls))
     (end,) = encode(setup.model, END[setup.model])
     ways = ["length", "abort"]
     if not body.get("ignore_eos"):
@@ -197,13 +208,18 @@ def script(draw: Draw, setup: Setup, body: Json, prompt: int, choice: int) -> li
 
 
 @st.composite
-def output_ids(draw: Draw, model: str) -> list[int]:
+def output_ids(draw: Draw, model: str, *, calls: bool) -> list[int]:
     """Tokens that make parsers work, whole or cut anywhere."""
     pieces = st.one_of(
         st.sampled_from(PIECES), st.sampled_from(PIECES), st.sampled_from(SPECIAL[model])
     )
     ids: list[int] = []
-    for _ in range(draw(st.integers(1, 4))):
+    if calls:
+        before = draw(
+            st.sampled_from(("Well.</think>\n\n", "</think>", "<think>a</think>So: ", ""))
+        )
+        ids += encode(model, before + draw(st.sampled_from(CALLS[model])))
+    for _ in range(draw(st.integers(0 if ids else 1, 3))):
         part = encode(model, draw(pieces))
         if draw(st.integers(0, 3)) == 0:
             start = draw(st.integers(0, len(part) - 1))

@@ -7,7 +7,7 @@ and what that says to the front door.
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import BadRequest, RenderRefused
@@ -26,6 +26,8 @@ AT_THE_END = "weight_versions"
 MESSAGES = [{"role": "user", "content": "Hi"}]
 (END,) = encode("qwen", "<|im_end|>")
 
+# An example takes some ten milliseconds, and there is much to combine.
+more = settings(max_examples=max(30, settings().max_examples))
 by_setup = pytest.mark.parametrize("setup", SETUPS, ids=str)
 
 
@@ -49,15 +51,26 @@ def without_nulls(answer: Json) -> Json:
 
 @by_setup
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@more
 @given(data=st.data())
 def test_answers(setup: Setup, stream: bool, data: st.DataObject) -> None:
-    case = data.draw(cases(setup, stream=stream))
+    check_same(setup, data, data.draw(cases(setup, stream=stream)))
+
+
+@pytest.mark.parametrize("setup", (QWEN, DEEPSEEK_V3), ids=str)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@more
+@given(data=st.data())
+def test_tool_calls(setup: Setup, stream: bool, data: st.DataObject) -> None:
+    check_same(setup, data, data.draw(cases(setup, stream=stream, calls=True)))
+
+
+def check_same(setup: Setup, data: st.DataObject, case: Case) -> None:
     theirs = coupled(setup).respond(case.endpoint, case.body, case.chunks)
     if theirs.status != 200:
         check_refused(setup, case, theirs)
         return
     plan = plan_of(setup, case.endpoint, case.body)
-    assert plan.stream == stream
     ours = answered(setup, case, plan, tokenizer=data.draw(st.booleans()))
     assert shown(ours) == shown(theirs.payload)
 

@@ -15,7 +15,7 @@ from core.plan import EngineEvent, Plan
 from tests.core.calling import QWEN, QWEN_PLAIN, SPM_PLAIN, Json, Setup, encode
 from tests.core.front import DONE, Door, event, plan_of
 from tests.core.front_generation import Case, cases, engine_events
-from tests.core.test_front_differential import DEEPSEEK_V3
+from tests.core.test_front_differential import DEEPSEEK_V3, more
 
 by_setup = pytest.mark.parametrize("setup", (QWEN, QWEN_PLAIN, DEEPSEEK_V3, SPM_PLAIN), ids=str)
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -28,7 +28,8 @@ def served(draw: st.DrawFn, setup: Setup) -> tuple[Case, Plan, list[EngineEvent]
     def streams(case: Case) -> bool:
         return bool(case.body.get("stream") or case.body.get("stop"))
 
-    case = draw(st.booleans().flatmap(lambda stream: cases(setup, stream=stream)).filter(streams))
+    stream, calls = draw(st.booleans()), bool(setup.tool_parser) and draw(st.booleans())
+    case = draw(cases(setup, stream=stream, calls=calls).filter(streams))
     try:
         plan = plan_of(setup, case.endpoint, case.body)
     except BadRequest:
@@ -54,6 +55,7 @@ def adorned(each: EngineEvent) -> EngineEvent:
 
 
 @by_setup
+@more
 @given(data=st.data())
 def test_lost_shards_and_frames_change_nothing(setup: Setup, data: st.DataObject) -> None:
     _, plan, given_events = data.draw(served(setup))
@@ -119,6 +121,21 @@ def test_a_stop_token_that_reads_like_a_stop_string_is_none_afterwards() -> None
     assert door.data == Door(QWEN_PLAIN, plan).take_each(given_events).data
     assert b"cached_tokens" in door.data
     assert not any(advance.aborted for advance in door.advances)
+
+
+@pytest.mark.parametrize("finish", ["stop", "length", "abort"])
+@pytest.mark.parametrize("reason", [None, 248046, "x"])
+def test_a_choice_that_has_ended_stays_as_it_was(finish: str, reason: int | str | None) -> None:
+    body = {"messages": MESSAGES, "stream": True, "n": 2, "stream_options": {"include_usage": True}}
+    plan = plan_of(QWEN, "chat", body)
+    ended = part("Hello<|im_end|>", finish) | {"stop_reason": reason}
+    given_events = [event(payload) for payload in stream_of(ended, ended | {"index": 1})]
+    whole = Door(QWEN, plan).take_each(given_events).data
+    assert b"reasoning_tokens" in whole
+    for at in range(len(given_events)):
+        door = Door(QWEN, plan).take_each(given_events[:at])
+        door.move()
+        assert door.take_each(given_events[at:]).data == whole
 
 
 def test_a_journal_takes_a_few_bytes_per_token() -> None:
