@@ -67,3 +67,38 @@ def test_the_body_may_name_the_request(http: httpx.Client, engine: EngineProcess
     assert answer.json()["id"] == "chatcmpl-mine"
     assert answer.headers["x-request-id"] == "mine"
     assert engine.request("chatcmpl-mine")["outcome"] == "finished"
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129])
+def test_a_name_that_cannot_be_a_header_is_replaced(http: httpx.Client, given: str) -> None:
+    answer = http.post(CHAT, json=chat(max_tokens=2), headers={"x-request-id": given})
+    assert answer.status_code == 200
+    assert answer.headers["x-request-id"].isalnum()
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_other_methods_are_refused(http: httpx.Client, path: str) -> None:
+    answer = http.get(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "OPTIONS, POST")
+    assert answer.json()["error"]["type"] == "MethodNotAllowedError"
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff", b"[" * 100_000])
+def test_what_is_no_request_is_refused(http: httpx.Client, path: str, body: bytes) -> None:
+    answer = http.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "BadRequestError"
+
+
+def test_a_body_must_say_it_is_json(http: httpx.Client) -> None:
+    assert http.post(CHAT, content=b"{}").status_code == 400
+
+
+def test_every_served_name_is_taken(http: httpx.Client, engine: EngineProcess) -> None:
+    for name in ("demo", "other"):
+        headers = {"x-request-id": f"named-{name}"}
+        answer = http.post(CHAT, json=chat(model=name, max_tokens=2), headers=headers).json()
+        # As in vLLM, the first one is reported; and the engine knows its model by one name.
+        assert answer["model"] == "demo"
+        assert engine.request(f"named-{name}")["body"]["model"] == "demo"

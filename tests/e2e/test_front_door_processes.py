@@ -3,15 +3,19 @@
 The last test ends the service it shares with the others.
 """
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from shards.current import last_call
 from tests.e2e.front_calls import (
     DONE,
     TIMEOUT_S,
@@ -160,6 +164,7 @@ def test_all_shards_killed_twice_are_not_seen(
     def kill() -> int:
         for shard in SHARDS:
             pair.kill(shard)
+        until(lambda: {*SHARDS} <= {*pair.processes().values()}, 20, "both successors")
         await_healthy(pair)
         await_events(paced_engines, 200)
         for shard in SHARDS:
@@ -175,7 +180,6 @@ def test_a_stream_that_ends_its_shard_twice_is_given_up_and_its_neighbours_live(
     """A stream so wide that opening it anew takes a while, in which its shard is killed again."""
     width = 40
     poison = chat("poison", stream=True, n=width, max_tokens=2000, ignore_eos=True)
-    # The first stream is in the first shard, and so is every second one of these.
     neighbours = [chat(f"neighbour-{at}", stream=True, **TOKENS) for at in range(4)]
     expected = run(pair, neighbours, lambda: None)
     with sending(pair, [poison]) as (given_up,):
@@ -192,23 +196,51 @@ def test_a_stream_that_ends_its_shard_twice_is_given_up_and_its_neighbours_live(
 
 
 def kill_until(service: Service, given_up: "Future[Answer]") -> None:
-    """Kill the first shard, and its successors while they open the stream anew."""
-    for _ in range(5):
-        before = reopened(service)
-        service.kill(SHARDS[0])
-        await_opening(service, given_up, before)
+    """Kill the first shard, and then whichever opens the stream anew."""
+    addresses = [address_of(service, title) for title in SHARDS]
+    shard = 0
+    for _ in range(10):
+        look = Look(service, addresses, dead=service.kill(SHARDS[shard]))
+        until(partial(over, look, given_up), 30, "an opening, or an end")
         if given_up.done():
             return
+        shard = look.found
     raise AssertionError("the stream lives on")
 
 
-def await_opening(service: Service, given_up: "Future[Answer]", before: float) -> None:
-    """Wait until the first shard opens a stream anew, or the stream is given up."""
+def over(look: "Look", given_up: "Future[Answer]") -> bool:
+    return given_up.done() or look.finds()
 
-    def opening() -> bool:
-        return given_up.done() or (reopened(service) > before and counts(service).in_flight(0) > 0)
 
-    until(opening, 30, "an opening in the successor")
+class Look:
+    """Which shard works on one call for long: no call takes as long as opening a wide stream."""
+
+    def __init__(self, service: Service, addresses: list[str], dead: int) -> None:
+        self.found = 0
+        self._service = service
+        self._addresses = addresses
+        self._dead = dead
+        self._calls: dict[int, int | None] = {}
+
+    def finds(self) -> bool:
+        """Whether a shard works on the call it was seen to work on before."""
+        pids = {title: pid for pid, title in self._service.processes().items()}
+        for shard, address in enumerate(self._addresses):
+            pid = pids.get(SHARDS[shard], self._dead)
+            call = None if pid == self._dead else last_call(address, pid)
+            if call is not None and call == self._calls.get(shard):
+                self.found = shard
+                return True
+            self._calls[shard] = call
+        return False
+
+
+def address_of(service: Service, title: str) -> str:
+    """The socket path of a shard, by the file it keeps beside it."""
+    maps = Path(f"/proc/{service.pid_of(title)}/maps").read_text()
+    found = re.search(r"(/\S+)\.current$", maps, re.MULTILINE)
+    assert found
+    return found[1]
 
 
 def test_a_killed_gateway_ends_its_generations_and_comes_back(
