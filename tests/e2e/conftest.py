@@ -6,7 +6,7 @@ import pytest
 
 from loadtest import reference
 from loadtest.workload import MODEL
-from tests.front import IMPATIENT, OUTSIDE, EngineProcess
+from tests.front import OUTSIDE, EngineProcess
 from tests.serving import DEMO_MODEL, PARSERS, Service
 
 
@@ -28,36 +28,6 @@ def reference_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     flags = ("--served-model-name", "demo", *PARSERS)
     with reference.start(DEMO_MODEL, flags, log_path=log) as (_, url):
         yield url
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[EngineProcess]:
-    """The scripted engine behind `front`: no tokenizer of its own, as fast as it can."""
-    if OUTSIDE is not None:
-        pytest.skip(f"the engine at {OUTSIDE.url} follows no script and no orders")
-    with EngineProcess("--tokens-only") as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def front(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
-    """A service with the front door: demo model, hermes and qwen3, two shards.
-
-    `tests.front` tells how to put a real engine behind it.
-    """
-    log = tmp_path_factory.mktemp("front") / "log"
-    flags = ["--served-model-name", "demo", "other", "--shards", "2", *PARSERS, *IMPATIENT]
-    if OUTSIDE is None:
-        engine: EngineProcess = request.getfixturevalue("engine")
-        flags += ["--engine-url", engine.url]
-    else:
-        flags += OUTSIDE.flags
-    model = str(DEMO_MODEL) if OUTSIDE is None else OUTSIDE.model
-    with Service(log, *flags, model=model) as running:
-        running.wait_until_serving()
-        yield running
 
 
 @pytest.fixture(scope="session")
