@@ -11,6 +11,7 @@ import msgspec
 
 from core.errors import BadRequest
 from core.generate import (
+    NOTHING,
     ChunkLength,
     GenerateChunk,
     GenerateLogprobs,
@@ -303,6 +304,8 @@ def _check_passed_through(part: GenerateResponse | GenerateChunk, path: str) -> 
 
 
 def _check_json(raw: msgspec.Raw, opening: bytes, kind: str, path: str) -> None:
+    if raw is NOTHING:
+        return
     value = bytes(raw)
     if value != b"null" and not value.startswith(opening):
         raise BadRequest(f"`{path}` must be {kind} or null.", path)

@@ -1,7 +1,7 @@
 """Bounds how long a request may take."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from core.errors import TimedOut
@@ -48,7 +48,7 @@ class Watchdog:
         self._task = asyncio.current_task()
         self._passed = False
 
-    async def watch(self, work: Coroutine[Any, Any, T]) -> T:
+    async def watch(self, work: Awaitable[T]) -> T:
         """Await work in the task that made this, and cancel it after a while.
 
         Raises:

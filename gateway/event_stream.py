@@ -58,7 +58,7 @@ class EventStream:
         Raises:
             core.errors.TimedOut: The caller read nothing for too long.
         """
-        await self._body(events, more=True)
+        await self._write({"type": "http.response.body", "body": events, "more_body": True})
 
     async def fail(self, body: bytes) -> None:
         """Tell of a failure in the form OpenAI's clients understand, and end.
@@ -68,7 +68,7 @@ class EventStream:
         """
         with contextlib.suppress(TimedOut):
             event = b"data: %b\n\n" % body
-            await self._body(event + _DONE, more=False)
+            await self._write_last(event + _DONE)
 
     async def end(self) -> None:
         """End the answer.
@@ -76,28 +76,25 @@ class EventStream:
         Raises:
             core.errors.TimedOut: The caller read nothing for too long.
         """
-        await self._body(b"", more=False)
+        await self._write_last(b"")
 
     def close(self) -> None:
         """Let go of the request's task."""
         self._watchdog.close()
 
-    async def _body(self, body: bytes, *, more: bool) -> None:
-        await self._write({"type": "http.response.body", "body": body, "more_body": more})
+    async def _write_last(self, body: bytes) -> None:
+        await self._write({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _write(self, message: Any) -> None:
         if self._cut:
             return
         try:
-            await self._watchdog.watch(self._hand_over(message))
+            await self._watchdog.watch(self._send(message))
         except TimedOut:
             self._cut = True
             await _cut_off(self._send)
             limit = f"{self._write_timeout_s:g} s (--write-timeout)"
             raise TimedOut(f"the caller read nothing for {limit}") from None
-
-    async def _hand_over(self, message: Any) -> None:
-        await self._send(message)
 
 
 async def _cut_off(send: Send) -> None:

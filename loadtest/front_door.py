@@ -21,11 +21,16 @@ from loadtest.workload import CHAT_REQUEST
 _CHAT = "/v1/chat/completions"
 _GENERATE = "/inference/v1/generate"
 _LATENCY_TOKENS = 256
+_BURST = 16
+_WARM_UP = 4
 _CROWDS = ((1, 100.0), (32, 30.0), (256, 30.0))
 """Streams, and the engine's tokens per second for each of them."""
 _CROWD_SECONDS = 12.0
 _FULL_SPEED_STREAMS = 32
-_STEPS = 5
+_STEP_S = 3.0
+_MOST_STEPS_PER_S = 1000.0
+"""More would be a load of their own."""
+_AT_MOST_ADDED = 3.0
 
 
 def front_latency(plan: Plan) -> list[Row]:
@@ -34,11 +39,9 @@ def front_latency(plan: Plan) -> list[Row]:
     tokens = plan.length(_LATENCY_TOKENS)
     with plan.fleet.engine() as engine, plan.fleet.ours(_front(engine.url)) as ours:
         sides = (_direct(plan, engine.url, tokens), _Target(ours.url, _CHAT, _chat(tokens)))
-        results = _interleaved(sides, max(8, plan.rounds // 4))
-    first = [[result.first_s for result in side] for side in results]
+        first, whole = _interleaved(sides, plan.rounds)
     table.times("time to first token", first, "engine alone")
     table.figure("added to the first token", "ms", _added(first) * 1000)
-    whole = [[result.elapsed_s for result in side] for side in results]
     table.times(f"a stream of {tokens} tokens at full speed", whole, "engine alone")
     table.figure("added per token at full speed", "us", _added(whole) / tokens * 1e6)
     return table.rows
@@ -57,9 +60,11 @@ def front_load(plan: Plan) -> list[Row]:
         _parser_step(plan.fleet.model_dir) as step,
         plan.fleet.ours(_front(f"http://127.0.0.1:{port}")) as ours,
     ):
+        step.begin(_STEP_S, 0.0)
+        table.figure("the parser step in a loop, nothing beside it", "us", step.end() * 1e6)
         for named, streams, pace, tokens in crowds:
             with plan.fleet.engine(pace, port):
-                _load(table, named, ours, streams, plan.length(tokens), step)
+                _load(table, named, ours, streams, plan.length(tokens), pace, step)
     return table.rows
 
 
@@ -88,15 +93,16 @@ class _Usage(NamedTuple):
 
 
 def _load(
-    table: Table, named: str, server: Server, streams: int, tokens: int, step: "_Step"
+    table: Table, named: str, server: Server, streams: int, tokens: int, pace: float, step: "_Step"
 ) -> None:
     target = _Target(server.url, _CHAT, _chat(tokens))
     _crowd(target, min(streams, 8))
-    bare = [step.measure() for _ in range(_STEPS)]
+    # The step beside the load finds the caches as the shard finds them.
+    step.begin(tokens / pace if pace else _STEP_S, min(streams * pace, _MOST_STEPS_PER_S))
     before = _Usage.of(server)
     result = _crowd(target, streams)
     after = _Usage.of(server)
-    bare += [step.measure() for _ in range(_STEPS)]
+    bare_us = step.end() * 1e6
     made = streams * tokens
     table.figure(f"{named}", "tokens/s", made / result.elapsed_s)
     table.figure(f"{named}: gap between tokens, p99", "ms", result.gap_p99_s * 1000)
@@ -104,9 +110,13 @@ def _load(
     shards = (after.shards - before.shards) / made * 1e6
     table.figure(f"{named}: CPU per token, gateway", "us", gateway)
     table.figure(f"{named}: CPU per token, shard", "us", shards)
-    bare_us = median(bare) * 1e6
     table.compared(
-        f"{named}: CPU per token, both", "us", bare_us, gateway + shards, "bare parser step", 3.0
+        f"{named}: CPU per token, added by all but the parser step",
+        "us",
+        bare_us,
+        gateway + shards - bare_us,
+        "parser step",
+        _AT_MOST_ADDED,
     )
 
 
@@ -129,14 +139,18 @@ def _encode(body: dict[str, Any]) -> bytes:
     return json.dumps(body).encode()
 
 
-def _interleaved(sides: tuple[_Target, _Target], rounds: int) -> list[list[StreamsResult]]:
-    results: list[list[StreamsResult]] = [[], []]
-    for number in range(rounds + 2):
-        for side, kept in zip(sides, results, strict=True):
-            result = _crowd(side, 1)
-            if number >= 2:
-                kept.append(result)
-    return results
+def _interleaved(
+    sides: tuple[_Target, _Target], rounds: int
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Times to the first event and to the end, of each side, in bursts in turn."""
+    first: list[list[float]] = [[], []]
+    whole: list[list[float]] = [[], []]
+    for _ in range(0, rounds, _BURST):
+        for number, side in enumerate(sides):
+            result = _crowd(side, 1, repeat=_BURST + _WARM_UP)
+            first[number] += result.firsts_s[_WARM_UP:]
+            whole[number] += result.wholes_s[_WARM_UP:]
+    return first, whole
 
 
 def _added(samples: list[list[float]]) -> float:
@@ -144,9 +158,9 @@ def _added(samples: list[list[float]]) -> float:
     return median(ours) - median(base)
 
 
-def _crowd(target: _Target, streams: int) -> StreamsResult:
+def _crowd(target: _Target, streams: int, repeat: int = 1) -> StreamsResult:
     command = [sys.executable, "-m", "loadtest.stream_crowd", target.url, target.path]
-    command += ["--streams", str(streams)]
+    command += ["--streams", str(streams), "--repeat", str(repeat)]
     done = subprocess.run(command, input=target.body, check=True, stdout=subprocess.PIPE)
     return msgspec.json.decode(done.stdout, type=StreamsResult)
 
@@ -158,11 +172,14 @@ class _Step:
         self._process = process
         self._read()
 
-    def measure(self) -> float:
-        """CPU seconds per token."""
+    def begin(self, seconds: float, rate: float) -> None:
+        """Measure for so long, so many tokens a second."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{seconds} {rate}\n")
         self._process.stdin.flush()
+
+    def end(self) -> float:
+        """CPU seconds per token."""
         return float(self._read())
 
     def _read(self) -> str:

@@ -1,14 +1,15 @@
 """CPU time of the bare parser step: vLLM's parser and the decoding of its tokens, nothing around.
 
-Run with `python -m loadtest.parser_step MODEL_DIR --prompt IDS`: it loads the model, says `ready`,
-and for each line on standard input parses one generation token by token and prints microseconds
-per token.
+Run with `python -m loadtest.parser_step MODEL_DIR`: it loads the model and says `ready`. For each
+line `SECONDS RATE` on standard input it parses a generation, so many tokens a second (0: as fast as
+it can), and prints CPU seconds per token. A step that is taken rarely finds the processor's caches
+filled by others and costs several times as much, here as in a shard; hence the rate.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -40,26 +41,47 @@ class ParserStep:
         self._output = workload.output(TOKENS)
         self._context: ChatContext = self._model.chat_context(msgspec.json.encode(CHAT_REQUEST))
 
-    def measure(self) -> float:
-        """CPU seconds per token of one generation."""
+    def measure(self, seconds: float, rate: float) -> float:
+        """Mean CPU seconds per token.
+
+        Args:
+            seconds: How long to go on.
+            rate: Tokens per second; 0 for as many as can be.
+        """
+        spent, taken = 0.0, 0
+        due = begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            for step in self._generation():
+                if rate:
+                    due += 1 / rate
+                    time.sleep(max(0.0, due - time.monotonic()))
+                before = time.thread_time()
+                step()
+                spent += time.thread_time() - before
+                taken += 1
+                if time.monotonic() - begun >= seconds:
+                    break
+        return spent / taken
+
+    def _generation(self) -> Iterator[Callable[[], object]]:
+        """The steps of one generation."""
         rules = self._context.rules
         parser = self._context.open_stream()
         text = open_stream(self._model.tokens, self._prompt, rules.skip_special_tokens, True)
-        begun = time.process_time()
         for token_id in self._output:
-            parser.step(text.feed([token_id]), [token_id], None, self._prompt)
-        return (time.process_time() - begun) / len(self._output)
+            yield lambda: parser.step(text.feed([token_id]), [token_id], None, self._prompt)  # noqa: B023
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure once per line of standard input."""
+    """Measure once for each line of standard input."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.parser_step", description=__doc__)
     parser.add_argument("model_dir", type=Path)
     step = ParserStep(parser.parse_args(argv).model_dir)
-    step.measure()
+    step.measure(1.0, 0.0)
     print("ready", flush=True)
-    for _ in sys.stdin:
-        print(step.measure(), flush=True)
+    for line in sys.stdin:
+        seconds, rate = map(float, line.split())
+        print(step.measure(seconds, rate), flush=True)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Many streams at once against one server, from a process of their own.
 
-Run with `python -m loadtest.stream_crowd URL PATH --streams N [--warm-up N]`, the body on standard
+Run with `python -m loadtest.stream_crowd URL PATH --streams N [--repeat N]`, the body on standard
 input; it prints one line of JSON. It drives an engine's `/inference/v1/generate` and the front
 door's endpoints alike, since both answer by server-sent events.
 """
@@ -16,7 +16,7 @@ import msgspec
 import uvloop
 
 from loadtest.keepalive import PostError, request_bytes
-from loadtest.measure import median, percentile
+from loadtest.measure import percentile
 
 _READ_BYTES = 1 << 16
 _EVENT = b"data: "
@@ -30,8 +30,10 @@ class StreamsResult(msgspec.Struct, frozen=True, kw_only=True):
     """From the first request to the end of the last stream."""
     events: int
     """Events of all streams, `[DONE]` left out."""
-    first_s: float
-    """Median time from a request to its first event."""
+    firsts_s: list[float]
+    """From each request to its first event."""
+    wholes_s: list[float]
+    """From each request to its last event."""
     gap_p50_s: float
     gap_p99_s: float
     """Between two reads that brought events."""
@@ -87,17 +89,21 @@ class _Stream:
         return [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
 
 
-async def crowd(url: str, path: str, body: bytes, streams: int) -> StreamsResult:
-    """Run all streams at once."""
-    running = [_Stream(url, path, body) for _ in range(streams)]
-    async with asyncio.TaskGroup() as group:
-        for stream in running:
-            group.create_task(stream.run())
+async def crowd(url: str, path: str, body: bytes, streams: int, repeat: int = 1) -> StreamsResult:
+    """Run so many streams at once, and that again and again."""
+    running: list[_Stream] = []
+    for _ in range(repeat):
+        several = [_Stream(url, path, body) for _ in range(streams)]
+        async with asyncio.TaskGroup() as group:
+            for stream in several:
+                group.create_task(stream.run())
+        running += several
     gaps = [gap for stream in running for gap in stream.gaps()] or [0.0]
     return StreamsResult(
         elapsed_s=max(s.ended for s in running) - min(s.begun for s in running),
         events=sum(stream.events for stream in running),
-        first_s=median([stream.times[0] - stream.begun for stream in running]),
+        firsts_s=[stream.times[0] - stream.begun for stream in running],
+        wholes_s=[stream.ended - stream.begun for stream in running],
         gap_p50_s=percentile(gaps, 50),
         gap_p99_s=percentile(gaps, 99),
     )
@@ -108,10 +114,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.stream_crowd", description=__doc__)
     parser.add_argument("url")
     parser.add_argument("path")
-    parser.add_argument("--streams", type=int, default=1)
+    parser.add_argument("--streams", type=int, default=1, help="at once; default 1")
+    parser.add_argument("--repeat", type=int, default=1, help="one crowd after another; default 1")
     args = parser.parse_args(argv)
     body = sys.stdin.buffer.read()
-    result = uvloop.run(crowd(args.url, args.path, body, args.streams))
+    result = uvloop.run(crowd(args.url, args.path, body, args.streams, args.repeat))
     print(msgspec.json.encode(result).decode())
     return 0
 

@@ -125,9 +125,10 @@ class Pool:
         link = self._links[shard]
         if link.ready is None:
             raise ShardUnavailable(self.readiness() or f"the {self._settings.name}s are warming up")
-        call = name_contexts(call, self._seed)
-        size = _size(call)
+        size = 0
         if not call.session:
+            call = name_contexts(call, self._seed)
+            size = _size(call)
             self._check_room(link, size)
         try:
             return await link.submit(call, size)
