@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway import errors
 
-_GUARDED = ("/v1", "/tokenize", "/detokenize")
-"""What operators and probes ask, such as `/health` and `/metrics`, is open."""
+_OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/docs", "/openapi.json"})
+"""What operators and probes ask. All else is guarded, however its path is spelled."""
 _SCHEME = b"bearer"
 _REFUSAL = errors.body(
     401, "AuthenticationError", "the API key is missing or wrong; send Authorization: Bearer KEY"
@@ -30,7 +30,7 @@ class Keys:
         """
         if not self._digests or scope["method"] == "OPTIONS":
             return True
-        if not scope["path"].startswith(_GUARDED):
+        if scope["path"] in _OPEN:
             return True
         return any(
             self._knows(value) for name, value in scope["headers"] if name == b"authorization"

@@ -62,7 +62,11 @@ async def read(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int)
 
 
 def check_content_type(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse a body that does not say it is JSON."""
+    """Refuse a body that does not say it is JSON, and JSON that was compressed."""
+    encoding = headers.get(b"content-encoding", b"identity")
+    if encoding.lower() != b"identity":
+        shown = encoding.decode("latin-1")
+        raise BadRequest(f"the Content-Encoding is {shown!r}; send the body as it is")
     declared = headers.get(b"content-type")
     if declared == b"application/json":
         return

@@ -147,7 +147,7 @@ def _add(group: Any, flag: Flag) -> None:
         word = "{" + ",".join(flag.choices) + "}" if flag.choices else flag.metavar
         options = {"metavar": word or flag.name.rsplit("-", 1)[-1].upper()}
         if flag.many:
-            options["nargs"] = "+"
+            options |= {"nargs": "+", "action": "extend"}
     shown = flag.shown_default or (flag.default if not flag.is_switch else None)
     default = f"; default {shown}" if shown is not None else ""
     text = f"{flag.help}{default} ({flag.variable})".replace("%", "%%")

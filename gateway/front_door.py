@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from litestar.types import Receive, Send
 
-from core.errors import ShardUnavailable
+from core.errors import EngineFailed, ShardUnavailable
 from core.plan import Advance, Plan, bodies_encoder, plan_decoder
 from core.wire import Call, Kind
 from gateway.deadline import Watchdog, within
@@ -56,6 +56,9 @@ class FrontDoorExchange(Exchange):
         self._door = door
         self._timeout_s = services.settings.request_timeout_s
         self._begun = time.perf_counter()
+        given = headers.get(b"x-request-id", b"")
+        # One that cannot be a word in a log counts as none.
+        self._given_id = given.decode() if is_safe_id(given) else ""
 
     async def run(self, receive: Receive, send: Send) -> int:
         """Serve, the whole answer included.
@@ -102,6 +105,12 @@ class FrontDoorExchange(Exchange):
         self.mode = "stream" if plan.stream else "one_shot"
         self._adopt(plan)
         caller = Caller(self._door, self.headers)
+        try:
+            return await self._generate(plan, caller, out)
+        except EngineFailed as failure:
+            raise caller.name(failure) from failure
+
+    async def _generate(self, plan: Plan, caller: Caller, out: EventStream) -> bytes:
         created = int(time.time())
         if plan.engine_streams:
             return await self._relay(plan, caller, created, out)
@@ -118,7 +127,7 @@ class FrontDoorExchange(Exchange):
     def _adopt(self, plan: Plan) -> None:
         """Log and report the ID the answer has, where the caller's headers named none."""
         own = plan.request_id.partition("-")[2]
-        if b"x-request-id" not in self.headers and is_safe_id(own.encode()):
+        if not self._given_id and is_safe_id(own.encode()):
             self.request_id = own
 
     async def _relay(self, plan: Plan, caller: Caller, created: int, out: EventStream) -> bytes:
@@ -183,7 +192,7 @@ class FrontDoorExchange(Exchange):
             kind=kind,
             model=self._door.engine_model,
             created=created,
-            fallback_id=self.headers.get(b"x-request-id", b"").decode("latin-1"),
+            fallback_id=self._given_id,
             generate=generate,
             stream_state=b"",
             prompt_tokens=b"",

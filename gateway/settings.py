@@ -152,7 +152,7 @@ def _settings(model: str, values: dict[str, Any]) -> ServeSettings:
 
 def _engines(values: dict[str, Any]) -> EngineSettings | None:
     """How engines are reached; None where none is named."""
-    urls = values["engine_url"] or ()
+    urls = tuple(dict.fromkeys(url.rstrip("/") for url in values["engine_url"] or ()))
     if not urls:
         return None
     if not values["render_shards"]:

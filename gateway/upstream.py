@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
+from core.errors import EngineFailed
 from core.plan import EngineEvent, EngineRequest
 from gateway.engines.generation import Generation
 from gateway.engines.headers import engine_headers
@@ -34,6 +35,7 @@ class Caller:
         self._engines = door.engines
         self._settings = door.engine_settings
         self._headers = headers
+        self._answering: set[str] = set()
 
     async def generate(self, request: EngineRequest, *, stream: bool) -> Generation:
         """The engine's answer, to be closed.
@@ -42,7 +44,15 @@ class Caller:
             core.errors.DerenderError: No engine answers, or it refuses.
         """
         headers = engine_headers(self._headers, request.request_id, self._settings)
-        return await self._engines.generate(request.body, headers, stream=stream)
+        generation = await self._engines.generate(request.body, headers, stream=stream)
+        self._answering.add(generation.engine_url)
+        return generation
+
+    def name(self, failure: EngineFailed) -> EngineFailed:
+        """The failure, with the engine's URL in its message where one engine alone answered."""
+        if len(self._answering) != 1 or failure.message.startswith("engine "):
+            return failure
+        return EngineFailed(f"engine {next(iter(self._answering))}: {failure.message}")
 
     async def bodies(self, requests: Sequence[EngineRequest]) -> list[bytes]:
         """Whole answers, in order; the first failure ends all.

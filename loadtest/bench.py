@@ -26,7 +26,7 @@ from loadtest.plan import Plan
 from loadtest.processes import ServerStartError
 from loadtest.rendering import render_latency, render_throughput
 from loadtest.report import Row, Setting, encode, render
-from loadtest.under_load import concurrent, isolation
+from loadtest.under_load import concurrent, isolation, render_isolation
 from loadtest.workload import Workload
 
 Group = Callable[[Plan], list[Row]]
@@ -34,7 +34,7 @@ Group = Callable[[Plan], list[Row]]
 GROUPS: tuple[Group, ...] = (
     *(oneshot, plain, stream, bare, growth, prompt, checkpoint),
     *(concurrent, replicas, process, isolation),
-    *(front_latency, front_load, render_latency, render_throughput),
+    *(front_latency, front_load, render_latency, render_throughput, render_isolation),
 )
 MAX_MODEL_LEN = 200_000
 ROUNDS = 200

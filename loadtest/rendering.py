@@ -17,7 +17,7 @@ from loadtest.processes import ServerStartError, free_port, launch, stop, wait_h
 from loadtest.report import Row
 
 _CORPUS = Path(__file__).with_name("demo_corpus.txt")
-_PATH = "/v1/chat/completions/render"
+RENDER_PATH = "/v1/chat/completions/render"
 _TOKENS = {100: None, 1_000: None, 10_000: 5.0, 100_000: 10.0}
 """Prompt lengths, and how many times faster than the reference a render must be."""
 _AT_MOST_OF_RUST = 2.0
@@ -38,7 +38,7 @@ class Prompts:
         self._words = _CORPUS.read_text(encoding="utf-8").split(" ")
         self._random = random.Random(1)
         self._characters_per_token = 3.0
-        sample = server.post(_PATH, self.body(2_000)).answer
+        sample = server.post(RENDER_PATH, self.body(2_000)).answer
         self._characters_per_token *= 2_000 / len(json.loads(sample)["token_ids"])
 
     def body(self, tokens: int) -> bytes:
@@ -100,7 +100,7 @@ class _Render:
         self._tokens = tokens
 
     def __call__(self) -> float:
-        return self._server.post(_PATH, self._prompts.body(self._tokens)).seconds
+        return self._server.post(RENDER_PATH, self._prompts.body(self._tokens)).seconds
 
 
 def _throughput(url: str, bodies: Sequence[bytes]) -> float:
@@ -110,7 +110,7 @@ def _throughput(url: str, bodies: Sequence[bytes]) -> float:
         done = 0
         with KeepAlive(url) as server:
             while time.perf_counter() < deadline:
-                server.post(_PATH, bodies[(first + done) % len(bodies)])
+                server.post(RENDER_PATH, bodies[(first + done) % len(bodies)])
                 done += 1
         return done
 

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import Self
 
 import msgspec
 
@@ -12,6 +13,7 @@ from loadtest.crowd import CrowdResult
 from loadtest.keepalive import Exchange, KeepAlive, PostError
 from loadtest.measure import percentile
 from loadtest.plan import PROMPT_TOKENS, Plan
+from loadtest.rendering import RENDER_PATH, Prompts
 from loadtest.report import Row
 from loadtest.workload import CHAT_PATH, Context, Stream, sampled_body
 
@@ -64,6 +66,51 @@ def isolation(plan: Plan) -> list[Row]:
     if replay.exchange is not None:
         table.figure(f"the replay of {tokens:,} tokens itself", "s", replay.exchange.seconds)
     return table.rows
+
+
+def render_isolation(plan: Plan) -> list[Row]:
+    """Live chunks, alone and while long chats are rendered one after another beside them."""
+    table = plan.table("render_isolation")
+    tokens = plan.length(_REPLAYED_TOKENS)
+    seconds = 1.0 if plan.quick else 8.0
+    with plan.fleet.ours(shards=1) as server, KeepAlive(server.url) as connection:
+        live = _LiveChunks(plan, connection)
+        live.times(2.0)
+        idle = live.times(seconds)
+        with _Renders(server.url, tokens) as renders:
+            beside = live.times(seconds)
+        idle += live.times(seconds)
+    named = f"while chats of {tokens:,} tokens are rendered"
+    table.times(f"live chunk p50 {named}", (idle, beside), "idle", statistic=_p50)
+    table.times(f"live chunk p99 {named}", (idle, beside), "idle", 2.0, statistic=_p99)
+    table.figure("renders meanwhile", "renders/s", renders.done / seconds)
+    return table.rows
+
+
+class _Renders:
+    """Renders one chat after another from a thread, for the block."""
+
+    def __init__(self, url: str, tokens: int) -> None:
+        self._url = url
+        self._tokens = tokens
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self.done = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        with KeepAlive(self._url) as server:
+            body = Prompts(server).body(self._tokens)
+            while not self._stop.is_set():
+                server.post(RENDER_PATH, body)
+                self.done += 1
 
 
 def _p50(samples: Sequence[float]) -> float:

@@ -8,27 +8,31 @@ import msgspec
 
 from core.errors import EngineFailed, EngineRefused
 
-_PASSED_ON = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_NOT_FOUND = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+_DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _LONGEST_QUOTE = 200
 _LONGEST_SECONDS = 9
 
 
 def refusal(
-    engine_url: str, status: int, body: bytes, retry_after: str | None
+    engine_url: str, status: int, body: bytes, retry_after: str | None, *, callers_key: bool
 ) -> EngineRefused | EngineFailed:
     """The error an answer with a status other than 200 stands for.
 
-    Statuses 4xx and 503 are the caller's to see; any other is a failure of the engine.
+    Statuses 4xx and 503 are the caller's to see, but for those that tell of a wrong URL, model name
+    or key towards the engine: these are the gateway's settings. Any other is a failure of the
+    engine.
 
     Args:
         engine_url: For the message, without credentials.
         status: HTTP status.
         body: OpenAI-shaped, FastAPI's `{"detail": ...}`, or anything.
         retry_after: The header of that name.
+        callers_key: The engine was sent the caller's own authorization.
     """
     said = _Said(body)
     sentence = f"the engine answered with status {status}" + (f": {said.text}" if said.text else "")
-    if not 400 <= status < 500 and status not in _PASSED_ON:
+    if not _is_the_callers(status, callers_key):
         return EngineFailed(f"engine {engine_url}: {sentence}")
     return EngineRefused(
         said.text if said.openai_shaped else sentence,
@@ -37,6 +41,15 @@ def refusal(
         type=said.type or _type(status),
         retry_after_s=_seconds(retry_after),
     )
+
+
+def _is_the_callers(status: int, callers_key: bool) -> bool:
+    """Whether a caller can do something about it."""
+    if status in _DENIED:
+        return callers_key
+    if status in _NOT_FOUND:
+        return False
+    return 400 <= status < 500 or status == HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class _Said:

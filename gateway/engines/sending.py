@@ -180,7 +180,13 @@ class Sender:
         engine, status = attempt.engine, response.status
         if status != 200:
             said = await self._refusal_body(response)
-            error = refusal(engine.url, status, said, response.headers.get("Retry-After"))
+            error = refusal(
+                engine.url,
+                status,
+                said,
+                response.headers.get("Retry-After"),
+                callers_key=self._settings.forward_authorization,
+            )
             if isinstance(error, EngineRefused):
                 # A 503 may come from something in front of an engine that is gone.
                 attempt.end(Outcome.REFUSED, well=status < 500)

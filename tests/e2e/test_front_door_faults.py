@@ -77,7 +77,7 @@ def test_what_is_odd_but_right_is_not_seen(
 
 
 @every_way
-@pytest.mark.parametrize("status", [400, 404, 422, 429, 503])
+@pytest.mark.parametrize("status", [400, 409, 422, 429, 503])
 def test_refusals_of_the_engine_are_passed_on(
     client: httpx.Client, engine: EngineProcess, status: int, way: str
 ) -> None:

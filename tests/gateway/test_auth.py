@@ -29,7 +29,13 @@ def test_a_known_key_is_let_in(given: bytes) -> None:
 @pytest.mark.parametrize(
     "given", [(), (b"first",), (b"Basic first",), (b"Bearer fir",), (b"Bearer ",), (b"",)]
 )
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/completions/derender", "/tokenize"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/models", "/v1/completions/derender", "/tokenize", "/anything", ""),
+        *("//v1/chat/completions", "///v1/models", "/health/../v1/models", "//health"),
+    ],
+)
 def test_others_are_not(path: str, given: tuple[bytes, ...]) -> None:
     assert not KEYS.admit(_scope(path, *given))
 

@@ -10,6 +10,7 @@ from core.errors import (
 )
 from gateway.engines.engine import Outcome
 from gateway.engines.pool import Engines
+from gateway.engines.refusals import refusal
 from tests.gateway.engine_calls import (
     failure,
     one_shot,
@@ -152,21 +153,7 @@ def test_an_end_without_done_is_told_apart() -> None:
             "BadRequestError",
             "a",
         ),
-        (404, b'{"error":{"message":"No."}}', "No.", "NotFoundError", None),
-        (
-            401,
-            b'{"error":"Unauthorized"}',
-            "the engine answered with status 401: Unauthorized",
-            "UnauthorizedError",
-            None,
-        ),
-        (
-            404,
-            b'{"detail":"Not Found"}',
-            "the engine answered with status 404: Not Found",
-            "NotFoundError",
-            None,
-        ),
+        (409, b'{"error":{"message":"No."}}', "No.", "ConflictError", None),
         (
             422,
             b'{"detail":[{"loc":["body","n"],"msg":"too big"},{"msg":"odd"}]}',
@@ -204,6 +191,26 @@ def test_refusals_are_passed_on(
         assert outcomes(only(engines)) == {Outcome.REFUSED: 4}
 
     with_engine(script, test)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, b'{"error":"Unauthorized"}', "status 401: Unauthorized"),
+        (403, b"", "status 403"),
+        (404, b'{"detail":"Not Found"}', "status 404: Not Found"),
+        (404, b'{"error":{"message":"No such model."}}', "status 404: No such model."),
+        (405, b"", "status 405"),
+    ],
+)
+def test_what_our_own_settings_cause_is_no_fault_of_the_caller(
+    status: int, body: bytes, said: str
+) -> None:
+    error = refusal("http://engine", status, body, None, callers_key=False)
+    assert isinstance(error, EngineFailed)
+    assert error.message == f"engine http://engine: the engine answered with {said}"
+    forwarded = refusal("http://engine", status, body, None, callers_key=True)
+    assert isinstance(forwarded, EngineRefused) == (status in (401, 403))
 
 
 @pytest.mark.parametrize("status", [429, 503])

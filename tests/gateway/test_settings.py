@@ -108,11 +108,13 @@ def test_bad_values_are_named(given: dict[str, object], message: str) -> None:
 
 def test_engines_open_the_front_door(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(MODEL, {}).engines is None
-    monkeypatch.setenv("DERENDER_ENGINE_URL", f"{ENGINE}, https://user:secret@other/prefix/")
+    monkeypatch.setenv(
+        "DERENDER_ENGINE_URL", f"{ENGINE}, {ENGINE}/, https://user:secret@other/prefix/"
+    )
     monkeypatch.setenv("DERENDER_ENGINE_API_KEY", "key")
     settings = resolve(MODEL, {"engine_idle_timeout": "7.5", "forward_authorization": True})
     assert settings.engines == EngineSettings(
-        urls=(ENGINE, "https://user:secret@other/prefix/"),
+        urls=(ENGINE, "https://user:secret@other/prefix"),
         api_key="key",
         forward_authorization=True,
         idle_timeout_s=7.5,
@@ -192,3 +194,8 @@ def test_underscores_stand_for_dashes() -> None:
         "--chat-template",
         "a_b",
     ]
+
+
+def test_engines_may_be_named_one_flag_at_a_time() -> None:
+    words = ["serve", "m", "--engine-url", "http://a", "http://b", "--engine-url", "http://c"]
+    assert cli._parser().parse_args(words).engine_url == ["http://a", "http://b", "http://c"]
