@@ -8,47 +8,25 @@ import re
 from collections import defaultdict
 
 import pytest
-from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
 from tests import recordings
 from tests.core.calling import DEEPSEEK, QWEN, QWEN_PLAIN, SPM_PLAIN, Json, Setup, encode
 from tests.core.coupled import Chunk, Coupled, Position, ScriptError, coupled
+from tests.core.recorded import (
+    CANDIDATE,
+    PROMPT_LOGPROBS,
+    RECORDINGS,
+    UNKNOWN_CANDIDATE,
+    every_recording,
+    setup_of,
+)
 from tests.recordings import as_list, differences
 
-RECORDINGS = {recording["name"]: recording for recording in recordings.served()}
-
-# The engine reported k + 1 candidates, but `/generate` of 0.32, which the chunks are made of, k.
-UNKNOWN_CANDIDATE = "completion_two__n2_logprobs2"
-CANDIDATE = "logprobs.top_logprobs[0]. tails: None != -1.0940876007080078"
-# The candidates of prompt tokens are made up, and 0.33 refuses them in streams.
-PROMPT_LOGPROBS = "plain_hello__prompt_logprobs"
 # The rank of a sampled token among candidates that are not reported.
 RANK = re.compile(r"\.rank: \d+ != \d+$")
 
 ALIKE = ("id", "created", "system_fingerprint", "request_id")
 END = "<|im_end|>"
-
-
-def setup_of(recording: Json) -> Setup:
-    server = recording["server"]
-    parsers = server.get("tool_call_parser"), server.get("reasoning_parser")
-    return Setup(recordings.model_name(recording), *parsers)
-
-
-@pytest.fixture
-def recording(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Json:
-    """A recording by name, with the parsers as its server had them.
-
-    The `json_tools` recordings were made with `VLLM_ENFORCE_STRICT_TOOL_CALLING=0`, which vLLM
-    reads when the parser class is made.
-    """
-    found = RECORDINGS[request.param]
-    plain = found["kind"] == "json_tools"
-    monkeypatch.setattr(Hermes2ProToolParser, "supports_required_and_named", plain)
-    return found
-
-
-every_recording = pytest.mark.parametrize("recording", RECORDINGS, indirect=True)
 
 
 def chunks_of(recording: Json) -> list[Chunk]:

@@ -5,11 +5,9 @@ listed by name with its reason and asserted to be exactly that difference.
 """
 
 import pytest
-from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
 from core.errors import BadRequest
-from tests import recordings
-from tests.core.calling import Json, Setup
+from tests.core.calling import Json
 from tests.core.front import (
     by_choice,
     comparable,
@@ -19,39 +17,17 @@ from tests.core.front import (
     serve_stream,
     serve_whole,
 )
+from tests.core.recorded import (
+    CANDIDATE,
+    PROMPT_LOGPROBS,
+    RECORDINGS,
+    UNKNOWN_CANDIDATE,
+    every_recording,
+    setup_of,
+)
 from tests.recordings import as_list, differences
 
-RECORDINGS = {recording["name"]: recording for recording in recordings.served()}
 STOPPED = {name for name, entry in RECORDINGS.items() if entry["request"].get("stop")}
-
-# The coupled server lists k + 1 candidates where the sampled token is not among the top k, but
-# generate of 0.32 k: the last one is unknowable.
-UNKNOWN_CANDIDATE = "completion_two__n2_logprobs2"
-CANDIDATE = "logprobs.top_logprobs[0]. tails: None != -1.0940876007080078"
-# vLLM 0.33 refuses them in a streamed request.
-PROMPT_LOGPROBS = "plain_hello__prompt_logprobs"
-
-
-def setup_of(recording: Json) -> Setup:
-    server = recording["server"]
-    parsers = server.get("tool_call_parser"), server.get("reasoning_parser")
-    return Setup(recordings.model_name(recording), *parsers)
-
-
-@pytest.fixture
-def recording(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Json:
-    """A recording by name, with the parsers as its server had them.
-
-    The `json_tools` recordings were made with `VLLM_ENFORCE_STRICT_TOOL_CALLING=0`, which vLLM
-    reads when the parser class is made.
-    """
-    found = RECORDINGS[request.param]
-    plain = found["kind"] == "json_tools"
-    monkeypatch.setattr(Hermes2ProToolParser, "supports_required_and_named", plain)
-    return found
-
-
-every_recording = pytest.mark.parametrize("recording", RECORDINGS, indirect=True)
 
 
 def test_every_recording_is_there() -> None:

@@ -11,9 +11,12 @@ from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 from core.errors import BadRequest, DerenderError
 from tests import recordings
 from tests.core.calling import Json, Setup, answer, chunked, stream
+from tests.core.recorded import (
+    RECORDINGS,
+    setup_of,
+)
 from tests.recordings import differences, outcome, stream_outcome
 
-RECORDINGS = {recording["name"]: recording for recording in recordings.served()}
 PLAIN = {
     name: entry for name, entry in RECORDINGS.items() if not entry["server"]["reasoning_parser"]
 }
@@ -28,12 +31,6 @@ UNKNOWABLE_CANDIDATE = {
 # vLLM 0.33 refuses `prompt_logprobs` in a streamed request; the recording is from 0.32.
 REFUSED_STREAMS = {"plain_hello__prompt_logprobs": "chat_request.prompt_logprobs"}
 CHUNK_SIZES = (1, 2, 3, 5, 8)
-
-
-def setup_of(recording: Json) -> Setup:
-    server = recording["server"]
-    parsers = server.get("tool_call_parser"), server.get("reasoning_parser")
-    return Setup(recordings.model_name(recording), *parsers)
 
 
 @pytest.fixture(autouse=True)
