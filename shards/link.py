@@ -108,8 +108,11 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether calls reach the shard at once."""
-        return self._transport is not None
+        """Whether calls reach the shard at once.
+
+        A connection that was lost is closed a moment before `run` learns of it.
+        """
+        return self._transport is not None and not self._transport.is_closing()
 
     @property
     def away_s(self) -> float:
@@ -137,7 +140,7 @@ class Link:
         self._send(_notice(Kind.SERVE_CLOSE, session=session))
 
     def _send(self, call: Call) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             _write(self._transport, call_encoder.encode(self._held.lighten(call)))
 
     async def run(self, recovery_timeout_s: float) -> None:

@@ -119,18 +119,13 @@ def refusal(error: ValidationError, member: str = "") -> BadRequest:
     """
     first, *others = error.errors(include_url=False, include_context=False, include_input=False)
     same_field = [other for other in others if other["loc"][:1] == first["loc"][:1]]
-    problem = max([first, *same_field], key=_fit)
+    problem = max([first, *same_field], key=lambda entry: len(entry["loc"]))
     steps = "".join(_step(part) for part in problem["loc"] if _is_path(part))
     param = (member + steps).removeprefix(".")
     subject = f"`{param}`" if param else "the body"
     reason = problem["msg"].removeprefix("Value error, ")
     sentence = f"{subject}: {reason[:1].lower()}{reason[1:]}.".replace("..", ".")
     return BadRequest(sentence, param or None)
-
-
-def _fit(problem: Any) -> tuple[bool, int]:
-    """How well a member of a union fits what was sent: of the right type, then the deepest."""
-    return not problem["type"].endswith("_type"), len(problem["loc"])
 
 
 def _validator_refusal(error: Exception, member: str) -> BadRequest:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from core.errors import BadRequest, Overloaded, ShardLostTwice, ShardUnavailable
 from shards.pool import Pool, PoolSettings
@@ -154,3 +155,26 @@ def test_streams_keep_their_shard_and_one_shots_take_the_least_busy() -> None:
     assert set(homes.values()) == {0, 1, 2}
     assert all(pool.shard_of(key) == home for key, home in homes.items())
     assert pool.least_busy() == 0
+
+
+def test_a_call_in_the_moment_of_a_loss_waits_for_the_successor(tmp_path: Path) -> None:
+    shard = ScriptedShard(str(tmp_path / "s"), pid=1)
+
+    async def main() -> None:
+        pool = Pool(PoolSettings(addresses=(str(tmp_path / "s"),), authkey=b"key"))
+        await pool.start()
+        await _serving(pool)
+        transport = pool._links[0]._transport
+        assert transport is not None
+        # Closed, and nobody has been told: uvloop raises for whoever writes now.
+        transport.abort()
+        calling = asyncio.ensure_future(pool.call(0, call(1, "echo:again")))
+        pool.close_session(0, "gone")
+        await asyncio.to_thread(shard.join)
+        successor = ScriptedShard(str(tmp_path / "s"), pid=2)
+        async with asyncio.timeout(20):
+            assert await calling == b"again"
+        await pool.close()
+        await asyncio.to_thread(successor.join)
+
+    uvloop.run(main())
