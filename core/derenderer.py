@@ -10,8 +10,9 @@ from core.completion import derender_completion
 from core.completion_stream import derender_completion_stream
 from core.front.door import KINDS, FrontDoor
 from core.limits import Limits
-from core.parsed import Steps, derender_parsed
+from core.parsed import derender_parsed
 from core.server import Server
+from core.steps import Steps, run
 from core.streams import NoStreams, Streams
 from core.vllm_adapter import Model
 from core.wire import Call, Kind
@@ -75,7 +76,7 @@ class Derenderer:
             core.errors.DerenderError: The call is refused.
         """
         begun = self.begin(call)
-        return begun if isinstance(begun, bytes) else _run(begun)
+        return begun if isinstance(begun, bytes) else run(begun)
 
     def warm_up(self) -> None:
         """Answer one call of each kind, so that the first caller does not pay for lazy set-up."""
@@ -94,15 +95,6 @@ class Derenderer:
                     request=_WARM_UP_REQUESTS[kind],
                 )
             )
-
-
-def _run(steps: Steps) -> bytes:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            answer: bytes = done.value
-            return answer
 
 
 _CHAT_REQUEST = b'{"messages":[{"role":"user","content":"hello"}]}'

@@ -4,7 +4,6 @@ Whether a stream was found, caught up or rebuilt never shows in the answer.
 """
 
 import re
-from collections.abc import Generator
 
 import xxhash
 
@@ -32,14 +31,12 @@ from core.logprobs import context_tail
 from core.plain import identify, returned_prompt_ids
 from core.rebuilding import Carried, Rebuilding, cannot_replay, check_room
 from core.server import Server
+from core.steps import Steps
 from core.streams import Outcome, Streams
 from core.usage import chunk_usage
 from core.wire import Call, carried_stream_id
 
 _CHECKPOINT = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{32})\.(\d{1,9})")
-
-Steps = Generator[bool, None, bytes]
-"""Yields False after each piece of work, True where it waits for another call."""
 
 
 def derender_parsed(server: Server, call: Call, streams: Streams) -> Steps:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway import errors
+from gateway.exchange import send_answer
 
 _OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/docs", "/openapi.json"})
 """What operators and probes ask. All else is guarded, however its path is spelled."""
@@ -46,13 +47,7 @@ class Keys:
 
 async def refuse(send: Any) -> None:
     """Answer 401, before anything of the body is read."""
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(_REFUSAL)).encode()),
-        (b"www-authenticate", b"Bearer"),
-    ]
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
-    await send({"type": "http.response.body", "body": _REFUSAL})
+    await send_answer(send, 401, [(b"www-authenticate", b"Bearer")], _REFUSAL)
 
 
 def _digest(key: bytes) -> bytes:

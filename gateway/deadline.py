@@ -17,16 +17,11 @@ async def within(timeout_s: float, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         TimedOut: The work took longer than `timeout_s`.
     """
-    deadline = _Deadline()
-    timer = asyncio.get_running_loop().call_later(timeout_s, deadline.pass_by)
+    watchdog = Watchdog(timeout_s)
     try:
-        return await work
-    except asyncio.CancelledError:
-        if deadline.passed:
-            raise TimedOut(f"the request took more than {timeout_s:g} s") from None
-        raise
+        return await watchdog.watch(work)
     finally:
-        timer.cancel()
+        watchdog.close()
 
 
 class Watchdog:
@@ -81,17 +76,4 @@ class Watchdog:
             self._timer = self._loop.call_later(left, self._look)
         elif self._task is not None:
             self._passed = True
-            self._task.cancel()
-
-
-class _Deadline:
-    """Cancels the task that made it when it passes."""
-
-    def __init__(self) -> None:
-        self.passed = False
-        self._task = asyncio.current_task()
-
-    def pass_by(self) -> None:
-        self.passed = True
-        if self._task is not None:
             self._task.cancel()

@@ -108,11 +108,14 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether calls reach the shard at once.
+        """Whether calls reach the shard at once."""
+        return self._open_transport is not None
 
-        A connection that was lost is closed a moment before `run` learns of it.
-        """
-        return self._transport is not None and not self._transport.is_closing()
+    @property
+    def _open_transport(self) -> asyncio.Transport | None:
+        """The connection; a lost one is closed a moment before `run` learns of it."""
+        transport = self._transport
+        return None if transport is None or transport.is_closing() else transport
 
     @property
     def away_s(self) -> float:
@@ -140,8 +143,8 @@ class Link:
         self._send(_notice(Kind.SERVE_CLOSE, session=session))
 
     def _send(self, call: Call) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            _write(self._transport, call_encoder.encode(self._held.lighten(call)))
+        if (transport := self._open_transport) is not None:
+            _write(transport, call_encoder.encode(self._held.lighten(call)))
 
     async def run(self, recovery_timeout_s: float) -> None:
         """Connect, serve, and connect again, until cancelled."""

@@ -1,7 +1,5 @@
 """The front door in a shard: what is being served, by the gateway's name for it."""
 
-from collections.abc import Generator
-
 import msgspec
 
 from core.bounds import check_response, response_decoder
@@ -12,6 +10,7 @@ from core.front.whole import unpack, whole_answer
 from core.generate import GenerateResponse
 from core.plan import bodies_decoder, events_decoder, recipe_decoder
 from core.server import Server
+from core.steps import Steps, run
 from core.wire import Call, Kind
 
 KINDS = frozenset({Kind.SERVE, Kind.SERVE_OPEN, Kind.SERVE_EVENTS})
@@ -30,7 +29,7 @@ class FrontDoor:
         self._server = server
         self.serving: dict[str, Serving] = {}
 
-    def begin(self, call: Call) -> bytes | Generator[bool, None, bytes]:
+    def begin(self, call: Call) -> bytes | Steps:
         """Answer one of `KINDS`, or the steps that lead to the answer.
 
         Raises:
@@ -48,18 +47,18 @@ class FrontDoor:
         """Nobody waits for a stream any more."""
         self.serving.pop(session, None)
 
-    def _open(self, call: Call) -> Generator[bool, None, bytes] | bytes:
+    def _open(self, call: Call) -> bytes | Steps:
         serving = Serving(self._server, recipe_decoder.decode(call.request), call.created)
         self.serving[call.session] = serving
         return serving.restore(call.generate) if call.generate else b""
 
-    def _advance(self, call: Call) -> bytes | Generator[bool, None, bytes]:
+    def _advance(self, call: Call) -> bytes | Steps:
         serving = self.serving.get(call.session)
         if serving is None:
             raise StreamMissing
         events = events_decoder.decode(call.generate)
         steps = serving.advance(events)
-        return steps if len(events) > 1 else _run(steps)
+        return steps if len(events) > 1 else run(steps)
 
     def _answer(self, call: Call) -> bytes:
         recipe = recipe_decoder.decode(call.request)
@@ -78,12 +77,3 @@ class FrontDoor:
         except BadRequest as error:
             raise EngineFailed(f"the engine sent what is no answer: {error.message}") from None
         return response
-
-
-def _run(steps: Generator[bool, None, bytes]) -> bytes:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            answer: bytes = done.value
-            return answer

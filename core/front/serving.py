@@ -1,7 +1,7 @@
 """One request of the front door in a shard: engine events in, the caller's bytes out."""
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw
@@ -19,6 +19,7 @@ from core.front.writer import Totals, Writer
 from core.generate import NOTHING, EngineUsage, GenerateChunk, StreamChoice
 from core.plan import Advance, Endpoint, EngineEvent, Recipe, advance_encoder
 from core.server import Server
+from core.steps import Steps
 from core.wire import Fault
 
 _logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Serving:
         self._entries: list[Entry] = []
         self._aborted: list[int] = []
 
-    def advance(self, events: Sequence[EngineEvent]) -> Generator[bool, None, bytes]:
+    def advance(self, events: Sequence[EngineEvent]) -> Steps:
         """Take events of the engine; yields between them.
 
         Returns:
@@ -110,7 +111,7 @@ class Serving:
             )
         )
 
-    def restore(self, journal: bytes) -> Generator[bool, None, bytes]:
+    def restore(self, journal: bytes) -> Steps:
         """Take what an earlier stream of the same request took; yields in between."""
         for entry in read(journal):
             self._opened = True
