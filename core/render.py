@@ -2,9 +2,9 @@
 
 import msgspec
 
-from core.errors import BadRequest
+from core.protocol.errors import BadRequest
+from core.protocol.wire import PLAN_KINDS, Call, Kind
 from core.vllm_adapter import Renderer
-from core.wire import PLAN_KINDS, Call, Kind
 
 _decoder = msgspec.json.Decoder()
 
@@ -13,7 +13,7 @@ def render(renderer: Renderer, call: Call) -> bytes:
     """Answer a call of one of `RENDER_KINDS`.
 
     Raises:
-        core.errors.BadRequest: The body is not such a request; RenderRefused where vLLM says so.
+        BadRequest: The body is not such a request; RenderRefused where vLLM says so.
     """
     body = _decode(call.request)
     if call.kind in PLAN_KINDS:

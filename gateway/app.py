@@ -8,10 +8,10 @@ from litestar import Litestar, Request, Response
 from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 
-from gateway import auth, errors
+from gateway.http import auth, errors
+from gateway.http.answers import JSON
 from gateway.routes import derender, docs, front_door, models, ops, render
-from gateway.routes.answers import JSON
-from gateway.services import Services
+from gateway.services.services import Services
 
 _logger = logging.getLogger(__name__)
 

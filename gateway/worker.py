@@ -21,11 +21,11 @@ import uvloop
 from setproctitle import setproctitle
 
 from gateway.app import build
-from gateway.services import Services
-from gateway.settings import GatewaySettings
-from shards.entry import GatewayOrder
-from shards.logs import configure
-from shards.pool import Pool
+from gateway.services.services import Services
+from gateway.services.settings import GatewaySettings
+from shards.messages.logs import configure
+from shards.pool.pool import Pool
+from shards.shard.entry import GatewayOrder
 
 _logger = logging.getLogger("gateway.worker")  # `__name__` is `__main__` here.
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from core.decoding import open_stream
-from core.options import ModelOptions
+from core.protocol.options import ModelOptions
+from core.text.decoding import open_stream
 from core.vllm_adapter import load_model
 from core.vllm_adapter.parsing import ChatContext
 from loadtest.workload import CHAT_REQUEST, Workload

@@ -1,7 +1,7 @@
 """Checks of what an engine says that go beyond its protocol."""
 
-from core.errors import EngineFailed, InternalFault
-from core.generate import GenerateResponse, StreamChoice
+from core.protocol.errors import EngineFailed, InternalFault
+from core.protocol.generate import GenerateResponse, StreamChoice
 
 _FAILED = "error"
 

@@ -6,10 +6,9 @@ one matches.
 
 from typing import TypeVar
 
-from core.front.choice import LiveChoice, Taken
 from core.front.whole import whole_answer
 from core.front.writer import Totals
-from core.generate import (
+from core.protocol.generate import (
     NOTHING,
     GenerateChoice,
     GenerateChunk,
@@ -17,9 +16,10 @@ from core.generate import (
     GenerateResponse,
     StreamChoice,
 )
-from core.plan import Endpoint, Recipe
-from core.rules import OutputRules
-from core.server import Server
+from core.protocol.plan import Endpoint, Recipe
+from core.protocol.rules import OutputRules
+from core.text.choice import LiveChoice, Taken
+from core.text.model_tools import Server
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Collector:
             prompts: Token IDs of each prompt.
 
         Raises:
-            core.errors.BadRequest: The request is none.
+            BadRequest: The request is none.
         """
         self.rules: OutputRules = (
             server.model.chat_context(recipe.request).rules

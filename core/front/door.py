@@ -2,16 +2,16 @@
 
 import msgspec
 
-from core.bounds import check_response, response_decoder
-from core.errors import BadRequest, EngineFailed, StreamMissing
 from core.front.checks import check_whole, on_one_line
-from core.front.serving import Serving
+from core.front.stream import Serving
 from core.front.whole import unpack, whole_answer
-from core.generate import GenerateResponse
-from core.plan import bodies_decoder, events_decoder, recipe_decoder
-from core.server import Server
-from core.steps import Steps, run
-from core.wire import Call, Kind
+from core.protocol.bounds import check_response, response_decoder
+from core.protocol.errors import BadRequest, EngineFailed, StreamMissing
+from core.protocol.generate import GenerateResponse
+from core.protocol.plan import bodies_decoder, events_decoder, recipe_decoder
+from core.protocol.steps import Steps, run
+from core.protocol.wire import Call, Kind
+from core.text.model_tools import Server
 
 KINDS = frozenset({Kind.SERVE, Kind.SERVE_OPEN, Kind.SERVE_EVENTS})
 """Calls answered here."""

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from core.errors import EngineFailed
-from core.generate import (
+from core.protocol.errors import EngineFailed
+from core.protocol.generate import (
     GenerateChoice,
     GenerateLogprobs,
     GenerateResponse,
@@ -11,8 +11,8 @@ from core.generate import (
     LogprobPosition,
     PromptLogprob,
 )
-from core.rules import OutputRules
-from core.server import Server
+from core.protocol.rules import OutputRules
+from core.text.model_tools import Server
 
 _text = msgspec.json.Encoder().encode
 

@@ -5,16 +5,16 @@ from typing import cast
 
 from msgspec import Raw
 
-from core import openai
-from core.chat import chat_answer
-from core.completion import completion_answer
-from core.front.choice import LiveChoice
+from core.derender.chat import chat_answer
+from core.derender.completion import completion_answer
 from core.front.echo import echoed_logprobs
-from core.generate import GenerateChoice, GenerateResponse
-from core.plan import Endpoint, Recipe
-from core.rules import OutputRules
-from core.server import Server
-from core.wire import Call, Kind
+from core.protocol import openai
+from core.protocol.generate import GenerateChoice, GenerateResponse
+from core.protocol.plan import Endpoint, Recipe
+from core.protocol.rules import OutputRules
+from core.protocol.wire import Call, Kind
+from core.text.choice import LiveChoice
+from core.text.model_tools import Server
 
 
 def unpack(recipe: Recipe) -> list[list[int]]:
@@ -39,7 +39,7 @@ def whole_answer(
         responses: The engine's generations, one per prompt.
 
     Raises:
-        core.errors.BadRequest: The output cannot be parsed.
+        BadRequest: The output cannot be parsed.
     """
     call = _call(recipe, created)
     for response in responses:

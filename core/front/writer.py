@@ -4,10 +4,10 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Raw
 
-from core.front.choice import LiveChoice, Taken
 from core.front.events import DONE, completion_details, event, usage_member
-from core.generate import NOTHING, EngineUsage, GenerateChunk, StreamChoice
-from core.rules import OutputRules
+from core.protocol.generate import NOTHING, EngineUsage, GenerateChunk, StreamChoice
+from core.protocol.rules import OutputRules
+from core.text.choice import LiveChoice, Taken
 
 
 class Totals(NamedTuple):

@@ -6,7 +6,8 @@ renderer, which encodes as `encoding` says. Written against vLLM 0.33; an upgrad
 package and its tests.
 """
 
-from core.vllm_adapter import cpu, lexers
+from core.vllm_adapter import lexers
+from core.vllm_adapter import platform as cpu
 from core.vllm_adapter.loading import Model, StartupError, load_model
 from core.vllm_adapter.parsing import ChatContext, ParsedMessage, ParserStream
 from core.vllm_adapter.rendering import Renderer, load_renderer

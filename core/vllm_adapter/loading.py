@@ -18,9 +18,9 @@ from vllm.renderers.chat_utils import load_chat_template
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.tool_parsers import ToolParserManager
 
-from core.limits import Limits
-from core.options import ModelOptions
-from core.rules import EndTokens, OutputRules
+from core.protocol.limits import Limits
+from core.protocol.options import ModelOptions
+from core.protocol.rules import EndTokens, OutputRules
 from core.vllm_adapter.parsing import ChatContext, ParserConfig
 from core.vllm_adapter.requests import completion_rules, read_completion_request
 from core.vllm_adapter.tokens import Tokens
@@ -77,7 +77,7 @@ class Model:
         """The context of a `chat_request`; small ones, which repeat over a stream, are kept.
 
         Raises:
-            core.errors.BadRequest: It is not a chat request.
+            BadRequest: It is not a chat request.
         """
         small = len(raw) <= _LARGEST_CACHED_BYTES
         return self._cached_context(raw) if small else self._chat_context(raw)
@@ -86,7 +86,7 @@ class Model:
         """The rules of a `completion_request`.
 
         Raises:
-            core.errors.BadRequest: It is not a completion request.
+            BadRequest: It is not a completion request.
         """
         small = len(raw) <= _LARGEST_CACHED_BYTES
         return self._cached_rules(raw) if small else _completion_rules(raw)

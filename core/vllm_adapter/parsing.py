@@ -12,9 +12,9 @@ from vllm.entrypoints.serve.utils.tool_calls_utils import resolve_finish_reason
 from vllm.parser import Parser
 from vllm.parser.abstract_parser import DelegatingParser
 
-from core.errors import BadRequest
-from core.openai import Delta, Function, ToolCallDelta
-from core.rules import OutputRules
+from core.protocol.errors import BadRequest
+from core.protocol.openai import Delta, Function, ToolCallDelta
+from core.protocol.rules import OutputRules
 from core.vllm_adapter.requests import chat_rules, read_chat_request
 
 _CONTENT, _REASONING = {"content"}, {"reasoning"}
@@ -125,7 +125,7 @@ class ChatContext:
         """Validate the request.
 
         Raises:
-            core.errors.BadRequest: It is not a chat request.
+            BadRequest: It is not a chat request.
         """
         self._config = config
         self._raw = raw

@@ -9,8 +9,8 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 from vllm.renderers.inputs.preprocess import extract_prompt_components
 
-from core.errors import BadRequest, RenderRefused
-from core.plan import (
+from core.protocol.errors import BadRequest, RenderRefused
+from core.protocol.plan import (
     Endpoint,
     EngineRequest,
     Plan,
@@ -18,7 +18,7 @@ from core.plan import (
     plan_encoder,
     recipe_encoder,
 )
-from core.rules import EndTokens
+from core.protocol.rules import EndTokens
 
 Request: TypeAlias = ChatCompletionRequest | CompletionRequest
 

@@ -27,14 +27,14 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.registry import RENDERER_REGISTRY
 from vllm.tokenizers.registry import tokenizer_args_from_config
 
-from core.errors import BadRequest, RenderRefused
-from core.options import ModelOptions
+from core.protocol.errors import BadRequest, RenderRefused
+from core.protocol.options import ModelOptions
+from core.protocol.wire import Kind
 from core.vllm_adapter import rendered
 from core.vllm_adapter.encoding import render_tokenizer, start_encoding
 from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
 from core.vllm_adapter.planning import Rendered, Target, check_servable, write_plan
 from core.vllm_adapter.requests import refusal
-from core.wire import Kind
 
 CALL_CPU_S = 30.0
 """CPU time of one call where callers bring templates, as long as vLLM lets one template take."""
@@ -99,12 +99,12 @@ class Renderer:
         """The JSON of vLLM's answer.
 
         Args:
-            kind: A call of `core.wire.RENDER_KINDS` that vLLM's server knows.
+            kind: A call of `core.protocol.wire.RENDER_KINDS` that vLLM's server knows.
             body: The request body, decoded.
             request_id: What the caller's `X-Request-Id` says; empty where there is none.
 
         Raises:
-            core.errors.BadRequest: The body is not such a request.
+            BadRequest: The body is not such a request.
             RenderRefused: vLLM's server refuses the request.
         """
         endpoint = self._endpoints[kind]
@@ -112,7 +112,7 @@ class Renderer:
         return bytes(create_json_response(self._serve(endpoint, request, request_id)).body)
 
     def plan(self, kind: Kind, body: Any, request_id: str, engine_name: str) -> bytes:
-        """What the front door does for a request: a `core.plan.Plan`, encoded.
+        """What the front door does for a request: a `core.protocol.plan.Plan`, encoded.
 
         Args:
             kind: `PLAN_CHAT` or `PLAN_COMPLETION`.
@@ -121,7 +121,7 @@ class Renderer:
             engine_name: The model's name at the engine.
 
         Raises:
-            core.errors.BadRequest: The body is not such a request, or asks for what an engine that
+            BadRequest: The body is not such a request, or asks for what an engine that
                 knows only tokens cannot give.
             RenderRefused: vLLM's server refuses the request.
         """

@@ -12,8 +12,8 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.exceptions import VLLMError
 
-from core.errors import BadRequest
-from core.rules import OutputRules
+from core.protocol.errors import BadRequest
+from core.protocol.rules import OutputRules
 
 M = TypeVar("M", bound=BaseModel)
 

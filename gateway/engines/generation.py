@@ -6,7 +6,7 @@ from typing import Self
 
 import aiohttp
 
-from core.errors import DerenderError, EngineFailed
+from core.protocol.errors import DerenderError, EngineFailed
 from gateway.engines.engine import Attempt, Outcome
 from gateway.engines.sending import silent
 from gateway.engines.settings import EngineSettings

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from core.errors import EngineUnreachable, Overloaded
+from core.protocol.errors import EngineUnreachable, Overloaded
 from gateway.engines.engine import Engine, EngineStats, Outcome
 from gateway.engines.generation import Generation
 from gateway.engines.sending import Again, Request, Sender, Unanswered

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from core.errors import EngineFailed, EngineRefused
+from core.protocol.errors import EngineFailed, EngineRefused
 
 _NOT_FOUND = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 _DENIED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 from aiohttp import ClientResponse, ClientSession
 
-from core.errors import (
+from core.protocol.errors import (
     DerenderError,
     EngineFailed,
     EngineRefused,
@@ -19,10 +19,10 @@ from core.errors import (
     EngineUnreachable,
     TimedOut,
 )
-from gateway.deadline import within
 from gateway.engines.engine import Attempt, Engine, Outcome
 from gateway.engines.refusals import refusal
 from gateway.engines.settings import EngineSettings
+from gateway.http.deadlines import within
 
 GENERATE_PATH = "/inference/v1/generate"
 HEALTH_PATH = "/health"

@@ -1,6 +1,6 @@
 """Reads the events of a `text/event-stream` body as its bytes arrive."""
 
-from core.errors import EngineFailed
+from core.protocol.errors import EngineFailed
 
 MAX_EVENT_BYTES = 64 << 20
 

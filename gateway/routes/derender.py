@@ -6,12 +6,12 @@ import time
 import msgspec
 from litestar.handlers import ASGIRouteHandler
 
-from core.errors import BadRequest, UnknownModel
-from core.ids import stream_id
-from core.wire import Call, Envelope, Kind, carried_stream_id, chunk_identity, present
-from gateway.body import open_envelope
-from gateway.exchange import ShardExchange, route
-from gateway.services import Services
+from core.protocol.errors import BadRequest, UnknownModel
+from core.protocol.ids import stream_id
+from core.protocol.wire import Call, Envelope, Kind, carried_stream_id, chunk_identity, present
+from gateway.http.body import open_envelope
+from gateway.http.request import ShardExchange, route
+from gateway.services.services import Services
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

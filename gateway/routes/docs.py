@@ -6,9 +6,9 @@ import msgspec
 from litestar import HttpMethod, MediaType, Response, route
 from litestar.handlers import HTTPRouteHandler
 
-from gateway import docs_page
-from gateway.openapi import Document, document
-from gateway.routes.answers import JSON
+from gateway.docs import page as docs_page
+from gateway.docs.openapi import Document, document
+from gateway.http.answers import JSON
 
 _READ = [HttpMethod.GET, HttpMethod.HEAD]
 

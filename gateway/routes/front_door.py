@@ -2,10 +2,10 @@
 
 from litestar.handlers import ASGIRouteHandler
 
-from core.wire import Kind
-from gateway.exchange import route
-from gateway.front_door import Endpoint, FrontDoorExchange
-from gateway.services import FrontDoor, Services
+from core.protocol.wire import Kind
+from gateway.front_door.request import Endpoint, FrontDoorExchange
+from gateway.http.request import route
+from gateway.services.services import FrontDoor, Services
 
 ENDPOINTS = (
     Endpoint("chat_completions", "/v1/chat/completions", Kind.PLAN_CHAT),

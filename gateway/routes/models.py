@@ -6,9 +6,9 @@ import msgspec
 from litestar import HttpMethod, Response, route
 from litestar.handlers import HTTPRouteHandler
 
-from core.errors import UnknownModel
-from gateway.routes.answers import json_answer, refusal
-from gateway.services import Services
+from core.protocol.errors import UnknownModel
+from gateway.http.answers import json_answer, refusal
+from gateway.services.services import Services
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):

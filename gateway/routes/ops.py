@@ -8,8 +8,8 @@ from litestar.handlers import HTTPRouteHandler
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway import __version__
-from gateway.routes.answers import json_answer
-from gateway.services import Services
+from gateway.http.answers import json_answer
+from gateway.services.services import Services
 
 # The framework adds the charset by itself.
 _METRICS_TYPE = CONTENT_TYPE_LATEST.removesuffix("; charset=utf-8")

@@ -3,10 +3,10 @@
 import msgspec
 from litestar.handlers import ASGIRouteHandler
 
-from core.wire import Call, Kind
-from gateway.exchange import ShardExchange, route
-from gateway.services import Services
-from shards.pool import Pool
+from core.protocol.wire import Call, Kind
+from gateway.http.request import ShardExchange, route
+from gateway.services.services import Services
+from shards.pool.pool import Pool
 
 
 class Endpoint(msgspec.Struct, frozen=True):

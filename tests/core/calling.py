@@ -4,10 +4,10 @@ import json
 from functools import cache
 from typing import Any, NamedTuple
 
-from core.derenderer import Derenderer
-from core.options import ModelOptions
+from core.answerer import Derenderer
+from core.protocol.options import ModelOptions
+from core.protocol.wire import Call, Kind, envelope_decoder, present
 from core.vllm_adapter import Model, Tokens, load_model
-from core.wire import Call, Kind, envelope_decoder, present
 from tests import models
 from tests.serving import DEMO_MODEL
 
@@ -110,7 +110,7 @@ def answer(setup: Setup, body: Json, endpoint: str = "chat") -> Json:
     """The answer to a body.
 
     Raises:
-        core.errors.DerenderError: It is refused.
+        DerenderError: It is refused.
     """
     call = call_of(json.dumps(body).encode(), endpoint)
     return json.loads(derenderer(setup).answer(call))

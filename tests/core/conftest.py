@@ -4,7 +4,7 @@ import pytest
 from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
 import tests.profiles  # noqa: F401 - loads the profile
-from core.vllm_adapter import cpu  # noqa: F401 - before anything else of vLLM
+from core.vllm_adapter import platform as cpu  # noqa: F401 - before anything else of vLLM
 from tests.core.recorded import RECORDINGS
 from tests.recordings import Json
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from core.derenderer import Derenderer
+from core.answerer import Derenderer
 from core.front.journal import Entry, read
-from core.plan import (
+from core.protocol.plan import (
     Advance,
     EngineEvent,
     Plan,
@@ -22,9 +22,9 @@ from core.plan import (
     plan_decoder,
     recipe_decoder,
 )
+from core.protocol.wire import Call, Kind
 from core.render import render
 from core.vllm_adapter import Renderer, load_renderer
-from core.wire import Call, Kind
 from tests.core.calling import CREATED, Json, Setup, derenderer, model, options
 
 DONE = "[DONE]"
@@ -54,7 +54,7 @@ def plan_of(setup: Setup, endpoint: str, body: Json) -> Plan:
     """What the front door is to do for a request body, JSON or what it decodes to.
 
     Raises:
-        core.errors.DerenderError: The request is refused.
+        DerenderError: The request is refused.
     """
     kind = Kind.PLAN_CHAT if endpoint == "chat" else Kind.PLAN_COMPLETION
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -170,7 +170,7 @@ def serve_whole(setup: Setup, plan: Plan, bodies: Iterable[Json]) -> Json:
     """The answer in one piece to whole bodies of the engine, one per prompt.
 
     Raises:
-        core.errors.DerenderError: There is none.
+        DerenderError: There is none.
     """
     raw = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
     sent = call(Kind.SERVE, request=plan.recipe, generate=bodies_encoder.encode(raw))

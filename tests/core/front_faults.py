@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.errors import DerenderError, EngineFailed, InternalFault
+from core.protocol.errors import DerenderError, EngineFailed, InternalFault
 from tests.core.calling import MAX_MODEL_LEN, Json, encode
 
 HELLO = {"index": 0, "token_ids": encode("qwen", "Hello")}

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from core.plan import EngineEvent, Plan
+from core.protocol.plan import EngineEvent, Plan
 from tests.core.calling import Json, Setup, encode, tokens
 from tests.core.coupled import Chunk, coupled
 from tests.core.front import DONE, asked, event

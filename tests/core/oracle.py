@@ -29,7 +29,7 @@ from vllm.renderers import online_derenderer
 from vllm.renderers.online_derenderer import OnlineDerenderer
 from vllm.tokenizers import cached_tokenizer_from_config
 
-from core.ids import stream_id
+from core.protocol.ids import stream_id
 from tests.core.calling import Json, Setup, options
 
 _EXTRA_STATE = ("checkpoint", "created", "finished", "stop_window")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.bounds import decode, ids_decoder, refusal, state_decoder
-from core.errors import BadRequest
+from core.protocol.bounds import decode, ids_decoder, refusal, state_decoder
+from core.protocol.errors import BadRequest
 
 
 @pytest.mark.parametrize(

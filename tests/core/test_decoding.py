@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from vllm import SamplingParams
 from vllm.v1.engine.detokenizer import FastIncrementalDetokenizer
 
-from core.decoding import (
+from core.protocol.generate import StreamState
+from core.text.decoding import (
     REPLACEMENT,
     SEED_OVERLAP,
     SEED_TOKENS,
@@ -20,7 +21,6 @@ from core.decoding import (
     open_stream,
     seed_state,
 )
-from core.generate import StreamState
 from tests.core import generation
 from tests.core.calling import encode, tokens
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.options import ModelOptions
+from core.protocol.options import ModelOptions
 from core.vllm_adapter import load_model
 from core.vllm_adapter.encoding import (
     agrees,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import BadRequest, RenderRefused
-from core.plan import Plan
+from core.protocol.errors import BadRequest, RenderRefused
+from core.protocol.plan import Plan
 from tests.core.calling import DEEPSEEK, QWEN, QWEN_PLAIN, SPM_PLAIN, Json, Setup, encode
 from tests.core.coupled import Answer, Chunk, coupled
 from tests.core.front import comparable, plan_of, serve_collected, serve_stream, serve_whole

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import EngineFailed, EngineRefused, FaultCode
-from core.plan import Advance, Plan
+from core.protocol.errors import EngineFailed, EngineRefused, FaultCode
+from core.protocol.plan import Advance, Plan
 from core.vllm_adapter import ParserStream
 from tests.core.calling import MAX_MODEL_LEN, QWEN, QWEN_PLAIN, Json, tokens
 from tests.core.front import DONE, Door, event, payloads, plan_of, serve_whole

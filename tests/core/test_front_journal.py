@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core.errors import BadRequest
 from core.front.journal import read
-from core.plan import EngineEvent, Plan
+from core.protocol.errors import BadRequest
+from core.protocol.plan import EngineEvent, Plan
 from tests.core.calling import QWEN, QWEN_PLAIN, SPM_PLAIN, Json, Setup, encode
 from tests.core.front import DONE, Door, event, plan_of
 from tests.core.front_generation import Case, cases, engine_events

@@ -6,7 +6,7 @@ listed by name with its reason and asserted to be exactly that difference.
 
 import pytest
 
-from core.errors import BadRequest
+from core.protocol.errors import BadRequest
 from tests.core.calling import Json
 from tests.core.front import (
     by_choice,

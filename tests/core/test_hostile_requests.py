@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import BadRequest, UnknownModel
+from core.protocol.errors import BadRequest, UnknownModel
 from tests.core.calling import QWEN, QWEN_PLAIN, answer
 
 IDS = [9419, 0, 2500, 628]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from core.ids import rendezvous, stream_id, tool_call_id
+from core.protocol.ids import rendezvous, stream_id, tool_call_id
 
 
 def test_a_stream_has_one_identity() -> None:

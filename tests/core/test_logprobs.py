@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from vllm.entrypoints.generate.base.serving import decode_token_ids
 from vllm.v1.engine.logprobs import LogprobsProcessor
 
-from core.generate import GenerateLogprobs, LogprobCandidate, LogprobPosition
-from core.logprobs import CONTEXT_TOKENS, FLOOR, LogprobWriter, context_tail
-from core.rules import OutputRules
+from core.protocol.generate import GenerateLogprobs, LogprobCandidate, LogprobPosition
+from core.protocol.rules import OutputRules
+from core.text.logprobs import CONTEXT_TOKENS, FLOOR, LogprobWriter, context_tail
 from tests.core.calling import Json, encode, tokens
 
 RULES = OutputRules()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm.parser.utils import count_history_tool_calls
 
-from core.plan import Endpoint
+from core.protocol.plan import Endpoint
 from core.vllm_adapter.requests import read_chat_request
 from tests.core.calling import (
     MAX_MODEL_LEN,

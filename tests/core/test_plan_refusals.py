@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import BadRequest
+from core.protocol.errors import BadRequest
 from tests.core.calling import MAX_MODEL_LEN, QWEN, QWEN_PLAIN, SPM_PLAIN, Json, Setup
 from tests.core.coupled import Answer, coupled
 from tests.core.front import Door, asked, plan_of

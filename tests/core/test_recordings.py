@@ -8,7 +8,7 @@ import re
 import pytest
 from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
-from core.errors import BadRequest, DerenderError
+from core.protocol.errors import BadRequest, DerenderError
 from tests import recordings
 from tests.core.calling import Json, Setup, answer, chunked, stream
 from tests.core.recorded import (

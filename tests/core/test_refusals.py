@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-from core.derenderer import Derenderer
-from core.errors import BadRequest
+from core.answerer import Derenderer
+from core.protocol.errors import BadRequest
 from core.vllm_adapter import ChatContext
 from tests.core import refusal_table as table
 from tests.core.calling import QWEN, QWEN_PLAIN, answer, call_of, model

@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 
-from core.errors import BadRequest, RenderRefused
-from core.options import ModelOptions
+from core.protocol.errors import BadRequest, RenderRefused
+from core.protocol.options import ModelOptions
+from core.protocol.wire import Call, Fault, Kind
 from core.render import render, warm_up
 from core.vllm_adapter import Renderer, load_model, load_renderer, rendering
 from core.vllm_adapter.rendered import RenderedRequest
-from core.wire import Call, Fault, Kind
 from tests.serving import DEMO_MODEL
 
 # vLLM reads a field of its own that it calls deprecated.

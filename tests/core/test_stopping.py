@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from vllm import SamplingParams
 from vllm.v1.engine.detokenizer import BaseIncrementalDetokenizer, check_stop_strings
 
-from core.generate import StopWindow
-from core.rules import EndTokens, OutputRules
-from core.stopping import StopMatch, StopMatcher, find_stop, split_stop_token
+from core.protocol.generate import StopWindow
+from core.protocol.rules import EndTokens, OutputRules
+from core.text.stopping import StopMatch, StopMatcher, find_stop, split_stop_token
 from tests.core.generation import Draw
 
 ENDS = EndTokens(9, frozenset({9, 8}))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from gateway.flags import FLAGS, MODEL
-from gateway.settings import resolve
+from gateway.cli.flags import FLAGS, MODEL
+from gateway.services.settings import resolve
 from tests.serving import DEMO_MODEL, ROOT
 
 DEPLOY = ROOT / "deploy"

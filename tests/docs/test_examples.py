@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.flags import FLAGS
+from gateway.cli.flags import FLAGS
 from tests.front import OUTSIDE
 from tests.serving import Service
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from core.ids import rendezvous, stream_id
+from core.protocol.ids import rendezvous, stream_id
 from tests.e2e.bodies import CHAT, CHAT_REQUEST, ENCODER, PROMPT_IDS, Body
 
 TOOL = {

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shards.current import last_call
+from shards.messages.last_call import last_call
 from tests.e2e.front_calls import (
     DONE,
     TIMEOUT_S,

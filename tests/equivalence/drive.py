@@ -6,10 +6,10 @@ from collections import Counter
 
 import msgspec
 
-from core.errors import FaultCode
-from core.wire import Call
-from gateway.conversation import Conversation
-from shards.entry import TableLimits
+from core.protocol.errors import FaultCode
+from core.protocol.wire import Call
+from gateway.client.conversation import Conversation
+from shards.shard.entry import TableLimits
 from tests.core.calling import Json, Setup
 from tests.core.oracle import Refused, comparable_chunk, oracle
 from tests.core.test_differential import with_caller_prompt

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from core.derenderer import Derenderer
-from core.errors import ContextMissing, DerenderError, FaultCode
-from core.wire import Call, envelope_decoder
-from shards.contexts import HeldContexts
-from shards.counters import TableCounters
-from shards.entry import TableLimits
-from shards.streams import StreamTable
+from core.answerer import Derenderer
+from core.protocol.errors import ContextMissing, DerenderError, FaultCode
+from core.protocol.wire import Call, envelope_decoder
+from shards.messages.counters import TableCounters
+from shards.pool.digests import HeldContexts
+from shards.shard.entry import TableLimits
+from shards.shard.stream_table import StreamTable
 from tests.core.calling import Json, Setup, call_of, model
 
 

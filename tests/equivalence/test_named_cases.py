@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
-from core.errors import FaultCode
-from shards.entry import TableLimits
+from core.protocol.errors import FaultCode
+from shards.shard.entry import TableLimits
 from tests.core.calling import Json, Setup, encode
 from tests.equivalence.drive import Run
 from tests.equivalence.replica import Refusal, Replica, call_for, replayed

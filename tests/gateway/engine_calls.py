@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import (
+from core.protocol.errors import (
     DerenderError,
 )
 from gateway.engines.engine import EngineStats, Outcome

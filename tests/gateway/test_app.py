@@ -7,10 +7,10 @@ import pytest
 
 from gateway.app import build
 from gateway.engines.settings import EngineSettings
-from gateway.services import Services
-from gateway.settings import GatewaySettings
-from shards.logs import LogSettings
-from shards.pool import Pool, PoolSettings
+from gateway.services.services import Services
+from gateway.services.settings import GatewaySettings
+from shards.messages.logs import LogSettings
+from shards.pool.pool import Pool, PoolSettings
 
 # Litestar warns of how the parameter of /v1/models/{model_id} is declared.
 pytestmark = pytest.mark.filterwarnings("ignore:.*'model_id' declared using deprecated")

@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from gateway.app import build
-from gateway.auth import Keys
-from gateway.services import Services
-from gateway.settings import GatewaySettings
-from shards.logs import LogSettings
-from shards.pool import Pool, PoolSettings
+from gateway.http.auth import Keys
+from gateway.services.services import Services
+from gateway.services.settings import GatewaySettings
+from shards.messages.logs import LogSettings
+from shards.pool.pool import Pool, PoolSettings
 
 KEYS = Keys(("first", "second key"))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.errors import BadRequest, BodyTooLarge
-from gateway.body import ClientGone, check_content_type, open_envelope, read
+from core.protocol.errors import BadRequest, BodyTooLarge
+from gateway.http.body import ClientGone, check_content_type, open_envelope, read
 
 
 def _receive(*chunks: bytes, gone: bool = False) -> Callable[[], Awaitable[Any]]:

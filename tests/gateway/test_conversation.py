@@ -6,8 +6,8 @@ import httpx
 import msgspec
 import pytest
 
-from gateway.client import DerenderClient, DerenderRefused, DerenderUnavailable
-from gateway.conversation import Conversation
+from gateway.client.client import DerenderClient, DerenderRefused, DerenderUnavailable
+from gateway.client.conversation import Conversation
 
 REQUEST = {"messages": [{"role": "user", "content": "hi"}]}
 CHECKPOINT = {"checkpoint": f"{'a' * 16}.{'b' * 32}.1"}

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from core.errors import TimedOut
-from gateway.deadline import Watchdog, within
+from core.protocol.errors import TimedOut
+from gateway.http.deadlines import Watchdog, within
 
 
 async def _forever() -> None:

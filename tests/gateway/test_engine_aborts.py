@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core.errors import (
+from core.protocol.errors import (
     EngineFailed,
     EngineUnreachable,
 )

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from core.errors import (
+from core.protocol.errors import (
     DerenderError,
     EngineFailed,
     EngineRefused,

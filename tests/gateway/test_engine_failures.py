@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import (
+from core.protocol.errors import (
     DerenderError,
     EngineFailed,
     EngineTimedOut,

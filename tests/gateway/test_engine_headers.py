@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.engines.headers import engine_headers
-from gateway.engines.metrics import EngineCollector
 from gateway.engines.pool import Engines
 from gateway.engines.settings import EngineSettings
+from gateway.metrics.engines import EngineCollector
 from tests.gateway.engine_calls import read, with_engine
 from tests.gateway.scripted_engine import (
     Client,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from core import errors as core_errors
-from core.errors import DerenderError, FaultCode
-from gateway import errors
+from core.protocol import errors as core_errors
+from core.protocol.errors import DerenderError, FaultCode
+from gateway.http import errors
 
 
 @pytest.mark.parametrize("code", list(FaultCode))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.docs_page import render
-from gateway.openapi import document
+from gateway.docs.openapi import document
+from gateway.docs.page import render
 
 
 def _references(value: Any) -> list[str]:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from core.options import ModelOptions
-from gateway import cli
+from core.protocol.options import ModelOptions
+from gateway.cli import main as cli
+from gateway.cli.flags import FLAGS
 from gateway.engines.settings import EngineSettings
-from gateway.flags import FLAGS
-from gateway.settings import SettingsError, resolve
+from gateway.services.settings import SettingsError, resolve
 from tests.serving import DEMO_MODEL
 
 MODEL = str(DEMO_MODEL)

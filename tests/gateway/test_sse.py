@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import EngineFailed
+from core.protocol.errors import EngineFailed
 from gateway.engines.sse import EventReader
 
 BOM = b"\xef\xbb\xbf"

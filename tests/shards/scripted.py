@@ -8,9 +8,9 @@ import os
 import threading
 from multiprocessing import AuthenticationError
 
-from core.errors import FaultCode
-from core.wire import Call, Fault, Kind, Ready, Reply, call_decoder, reply_encoder
-from shards.channel import accept, listen
+from core.protocol.errors import FaultCode
+from core.protocol.wire import Call, Fault, Kind, Ready, Reply, call_decoder, reply_encoder
+from shards.messages.channel import accept, listen
 
 
 def call(number: int, script: str) -> Call:

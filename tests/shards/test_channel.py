@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shards.channel import FrameReader, accept, connect, frame, listen
+from shards.messages.channel import FrameReader, accept, connect, frame, listen
 
 
 @given(

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from core.wire import Call, Kind
-from shards.contexts import LEAST_BYTES, HeldContexts, name_contexts
+from core.protocol.wire import Call, Kind
+from shards.pool.digests import LEAST_BYTES, HeldContexts, name_contexts
 
 SEED = 7
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from shards.logs import LogSettings, configure
+from shards.messages.logs import LogSettings, configure
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _former_logging() -> object:
 
 def test_text_names_process_and_request(capsys: pytest.CaptureFixture[str]) -> None:
     configure("shard 3", LogSettings())
-    logging.getLogger("shards.loop").info("%d done", 2, extra={"request_id": "r1"})
+    logging.getLogger("shards.shard.server").info("%d done", 2, extra={"request_id": "r1"})
     line = capsys.readouterr().err.strip()
     assert line.endswith("info    <shard 3> [r1] 2 done")
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import BadRequest, FaultCode
-from core.limits import Limits
-from core.wire import Call, Kind, Ready, Reply, call_encoder, reply_decoder
-from shards import channel
-from shards.channel import FrameReader, connect, frame, listen
-from shards.counters import TableCounters, counters_decoder
-from shards.current import last_call
-from shards.entry import ShardSpec, TableLimits
-from shards.logs import LogSettings
-from shards.loop import _Loop
+from core.protocol.errors import BadRequest, FaultCode
+from core.protocol.limits import Limits
+from core.protocol.wire import Call, Kind, Ready, Reply, call_encoder, reply_decoder
+from shards.messages import channel
+from shards.messages.channel import FrameReader, connect, frame, listen
+from shards.messages.counters import TableCounters, counters_decoder
+from shards.messages.last_call import last_call
+from shards.messages.logs import LogSettings
+from shards.shard.entry import ShardSpec, TableLimits
+from shards.shard.server import _Loop
 from tests.shards.scripted import call
 
 

@@ -7,8 +7,8 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from shards.channel import frame
-from shards.peer import Peer
+from shards.messages.channel import frame
+from shards.shard.gateway_connection import Peer
 
 Ends = tuple[Peer, Connection]
 

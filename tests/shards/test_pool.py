@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from core.errors import BadRequest, Overloaded, ShardLostTwice, ShardUnavailable
-from shards.pool import Pool, PoolSettings
+from core.protocol.errors import BadRequest, Overloaded, ShardLostTwice, ShardUnavailable
+from shards.pool.pool import Pool, PoolSettings
 from tests.shards.scripted import ScriptedShard, call
 
 Body = Callable[[Pool], Awaitable[None]]

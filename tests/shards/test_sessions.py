@@ -8,20 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import DerenderError, Overloaded, ShardLostTwice, ShardUnavailable, StreamMissing
-from core.limits import Limits
-from core.plan import Advance, EngineEvent, advance_encoder, events_decoder
-from core.wire import Call, Kind, Ready, Reply
-from shards import pool as pool_module
-from shards.channel import listen
-from shards.counters import TableCounters
-from shards.entry import ShardSpec, TableLimits
-from shards.logs import LogSettings
-from shards.loop import _Loop
-from shards.peer import Peer
-from shards.pool import Pool, PoolSettings
-from shards.sessions import Session, Sessions
-from shards.work import Work
+from core.protocol.errors import (
+    DerenderError,
+    Overloaded,
+    ShardLostTwice,
+    ShardUnavailable,
+    StreamMissing,
+)
+from core.protocol.limits import Limits
+from core.protocol.plan import Advance, EngineEvent, advance_encoder, events_decoder
+from core.protocol.wire import Call, Kind, Ready, Reply
+from shards.messages.channel import listen
+from shards.messages.counters import TableCounters
+from shards.messages.logs import LogSettings
+from shards.pool import pool as pool_module
+from shards.pool.pool import Pool, PoolSettings
+from shards.pool.sessions import Session, Sessions
+from shards.shard.entry import ShardSpec, TableLimits
+from shards.shard.gateway_connection import Peer
+from shards.shard.scheduler import Work
+from shards.shard.server import _Loop
 
 Body = Callable[[Pool, Sessions], Awaitable[None]]
 RECIPE = b"recipe"

@@ -4,7 +4,7 @@ import os
 import signal
 from multiprocessing.connection import wait
 
-from shards.signals import END_SIGNALS, SignalRecord
+from shards.service.signals import END_SIGNALS, SignalRecord
 
 
 def test_a_signal_is_recorded_and_nothing_else_happens() -> None:

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from core.context import StreamContext
-from core.live import LiveStream
-from core.streams import Cause, Outcome
-from shards.entry import TableLimits
-from shards.streams import StreamTable
+from core.derender.contexts import StreamContext
+from core.derender.live.stream import LiveStream
+from core.derender.live.streams import Cause, Outcome
+from shards.shard.entry import TableLimits
+from shards.shard.stream_table import StreamTable
 
 
 class Clock:
@@ -196,7 +196,7 @@ def test_prompt_and_request_do_not_run_into_each_other(clock: Clock) -> None:
 def test_a_colliding_hash_never_gives_another_contexts_stream(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shards.streams.xxhash.xxh3_64_intdigest", lambda _: 7)
+    monkeypatch.setattr("shards.shard.stream_table.xxhash.xxh3_64_intdigest", lambda _: 7)
     kept = table(clock)
     here, there = live("a", 1), live("a", 2, where=context(b"[2]"))
     kept.keep(here)

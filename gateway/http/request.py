@@ -1,0 +1,192 @@
+"""One request of a route that passes a shard's bytes on: from its headers to its answer.
+
+These are plain ASGI handlers: the answer is the shard's bytes, so nothing is gained from the
+framework's request objects, dependency injection and serialization.
+"""
+
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from litestar import asgi
+from litestar.handlers import ASGIRouteHandler
+from litestar.types import Receive, Scope, Send
+
+from core.protocol.errors import DerenderError, InternalFault
+from gateway.http import errors
+from gateway.http.body import ClientGone, check_content_type, read
+from gateway.http.deadlines import within
+from gateway.http.disconnects import while_connected
+from gateway.services.services import Services
+
+_logger = logging.getLogger(__name__)
+
+_SAFE_ID_BYTES = frozenset(range(0x21, 0x7F))
+_LONGEST_ID = 128
+
+
+class Exchange(ABC):
+    """One request on its way to an answer.
+
+    Attributes:
+        name: Label in the metrics.
+        path: The route's.
+        mode: Label in the metrics, once the body was read.
+        request_id: The caller's `x-request-id`, or one drawn.
+    """
+
+    def __init__(
+        self, name: str, path: str, services: Services, headers: dict[bytes, bytes]
+    ) -> None:
+        """Begin with the headers."""
+        self.name = name
+        self.path = path
+        self.services = services
+        self.headers = headers
+        self.request_id = _request_id(headers)
+        self.mode = "unknown"
+
+    @abstractmethod
+    async def run(self, receive: Receive, send: Send) -> int:
+        """Serve, the whole answer included.
+
+        Returns:
+            The status that went out.
+
+        Raises:
+            ClientGone: The caller left.
+        """
+
+    async def read(self, receive: Receive) -> bytes:
+        """The request's body.
+
+        Raises:
+            BadRequest: It is not JSON, or too long.
+            ClientGone: The caller left.
+        """
+        check_content_type(self.headers)
+        body = await read(self.headers, receive, self.services.settings.max_body_bytes)
+        self.services.metrics.body_read(self.name, len(body))
+        return body
+
+    def refuse(self, error: Exception) -> tuple[int, errors.Headers, bytes]:
+        """Count and log a failure; its status, extra headers and body.
+
+        Raises:
+            ClientGone: That is the failure: nobody is left to be told.
+        """
+        if isinstance(error, ClientGone):
+            raise error
+        if isinstance(error, DerenderError):
+            self.services.metrics.refused(errors.reason(error))
+            answer = errors.answer(error)
+            self._log_refusal(answer[0], error)
+            return answer
+        _logger.error("answering failed", exc_info=error, extra={"request_id": self.request_id})
+        self.services.metrics.refused("internal")
+        return errors.answer(InternalFault("internal error; see the gateway's log"))
+
+    def tagged(self, headers: errors.Headers) -> errors.Headers:
+        """Headers with the request's ID among them."""
+        return [*headers, (b"x-request-id", self.request_id.encode())]
+
+    def _log_refusal(self, status: int, error: DerenderError) -> None:
+        level = logging.WARNING if status >= 500 else logging.INFO
+        arguments = (self.path, status, error.message)
+        _logger.log(level, "%s %d: %s", *arguments, extra={"request_id": self.request_id})
+
+
+class ShardExchange(Exchange):
+    """A request that one shard answers."""
+
+    @abstractmethod
+    async def call(self, body: bytes) -> bytes:
+        """Have a shard answer; any DerenderError is a refusal."""
+
+    async def run(self, receive: Receive, send: Send) -> int:
+        """Serve, the whole answer included."""
+        timeout_s = self.services.settings.request_timeout_s
+        status, extra = 200, errors.Headers()
+        try:
+            answer = await within(timeout_s, self._work(receive))
+        except Exception as error:  # noqa: BLE001 - all but a bug is a DerenderError
+            status, extra, answer = self.refuse(error)
+        await send_answer(send, status, self.tagged(extra), answer)
+        return status
+
+    async def _work(self, receive: Receive) -> bytes:
+        """The answer, unless nobody waits for it any more."""
+        body = await self.read(receive)
+        return await while_connected(self.call(body), receive)
+
+
+def route(
+    path: str, services: Services, begin: Callable[[dict[bytes, bytes]], Exchange]
+) -> ASGIRouteHandler:
+    """A handler that answers POST.
+
+    Args:
+        path: Where it is served.
+        services: What routes work with.
+        begin: Makes the exchange from the headers.
+    """
+
+    @asgi(path, copy_scope=False)
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        begun = time.perf_counter()
+        if (method := scope.get("method")) != "POST":
+            await _refuse_method(str(method), send)
+            return
+        exchange = begin(dict(scope["headers"]))
+        try:
+            status = await exchange.run(receive, send)
+        except ClientGone:
+            services.metrics.refused("client_gone")
+            return
+        elapsed = time.perf_counter() - begun
+        services.metrics.answered(exchange.name, exchange.mode, status, elapsed)
+        if _logger.isEnabledFor(logging.DEBUG):
+            _logger.debug(
+                "%s %d in %.2f ms",
+                *(path, status, elapsed * 1000),
+                extra={"request_id": exchange.request_id},
+            )
+
+    return handler
+
+
+async def send_answer(send: Send, status: int, extra: errors.Headers, body: bytes) -> None:
+    """Send a whole JSON answer with extra headers."""
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *extra,
+    ]
+    start: Any = {"type": "http.response.start", "status": status, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _refuse_method(method: str, send: Send) -> None:
+    allow = [(b"allow", b"OPTIONS, POST")]
+    if method == "OPTIONS":
+        start: Any = {"type": "http.response.start", "status": 204, "headers": allow}
+        await send(start)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return
+    body = errors.http_body(405, f"{method} is not allowed here; use POST")
+    await send_answer(send, 405, allow, b"" if method == "HEAD" else body)
+
+
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The caller's `x-request-id` where it is short and printable, else a drawn one."""
+    given = headers.get(b"x-request-id", b"")
+    return given.decode() if is_safe_id(given) else os.urandom(8).hex()
+
+
+def is_safe_id(given: bytes) -> bool:
+    """Whether a request ID can be a header's value and a word in the log."""
+    return 0 < len(given) <= _LONGEST_ID and _SAFE_ID_BYTES.issuperset(given)

@@ -1,0 +1,155 @@
+"""The warmed parent: the forkserver imports this, and shards are forked from what it leaves.
+
+Importing does work only where the supervisor left a `WarmOrder` in the environment. It never
+raises: a failure is kept as a line in `outcome`, and each shard reports it.
+"""
+
+import ctypes
+import gc
+import importlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from setproctitle import setproctitle
+
+from core.protocol.limits import Limits
+from core.protocol.wire import Call
+from shards.messages.counters import TableCounters
+from shards.messages.logs import configure
+from shards.shard.entry import WARM_VARIABLE, TableLimits, WarmOrder
+
+_logger = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Answerer(Protocol):
+    """What a shard answers with; `shards.shard.model.ShardModel` is one.
+
+    Named here so that a shard can say why vLLM did not load without loading it.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Served names, the first one reported."""
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds every call must keep."""
+
+    def begin(self, call: Call) -> bytes | Generator[bool, None, bytes]:
+        """The JSON of the response to a call, or the steps that lead to it."""
+
+    def warm_up(self) -> None:
+        """Answer a few calls of its own."""
+
+    def start_rendering(self) -> None:
+        """Prepare to render, in a process that is not forked any more."""
+
+    def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
+        """Keep live streams between calls from here on."""
+
+    def expire_streams(self) -> None:
+        """Let go of streams that were idle too long."""
+
+    def close_session(self, session: str) -> None:
+        """Nobody waits for a stream of the front door any more."""
+
+    def counters(self) -> TableCounters:
+        """What happened to live streams so far."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What warming left behind."""
+
+    pid: int
+    derenderer: Answerer | None = None
+    failure: str | None = None
+
+
+class _Steps:
+    """Logs each step when it starts, and how long the one before took."""
+
+    def __init__(self) -> None:
+        self._begun = self._step_begun = time.monotonic()
+        self._step: str | None = None
+
+    def __call__(self, step: str) -> None:
+        self.done()
+        self._step, self._step_begun = step, time.monotonic()
+        _logger.info("%s ...", step)
+
+    def done(self) -> None:
+        if self._step:
+            _logger.info("%s: %.1f s", self._step, time.monotonic() - self._step_begun)
+            self._step = None
+
+    @property
+    def total_s(self) -> float:
+        return time.monotonic() - self._begun
+
+
+def warm(order: WarmOrder) -> Outcome:
+    """Load vLLM and the model once, for every shard."""
+    steps = _Steps()
+    pid = os.getpid()
+    vllm_logger = logging.getLogger("vllm")
+    if order.logs.level != "DEBUG":
+        # While it loads, vLLM warns about the GPU that is missing on purpose.
+        vllm_logger.setLevel(logging.ERROR)
+    # Nothing that importing makes is garbage; looking for some costs seconds.
+    gc.disable()
+    try:
+        steps("importing vLLM (about 15 s)")
+        model = importlib.import_module("shards.shard.model")
+        built = model.build(order.options, steps, render=order.render)
+    except Exception as error:
+        _logger.debug("warming failed", exc_info=True)
+        return Outcome(pid=pid, failure=f"{type(error).__name__}: {_first_line(error)}")
+    finally:
+        vllm_logger.setLevel(logging.NOTSET)
+    steps.done()
+    if isinstance(built, str):
+        return Outcome(pid=pid, failure=built)
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    _logger.debug("warm with %d threads", threads)
+    _logger.info("warm after %.1f s", steps.total_s)
+    return Outcome(pid=pid, derenderer=built)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def _end_with(supervisor_pid: int) -> None:
+    """End when the supervisor ends, also in the middle of an import."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor_pid:
+        os._exit(1)
+
+
+def _warm_from_environment() -> Outcome | None:
+    text = os.environ.get(WARM_VARIABLE)
+    if text is None:
+        return None
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    setproctitle("derender: warm parent")
+    order = msgspec.json.decode(text, type=WarmOrder)
+    configure("warm parent", order.logs)
+    _end_with(order.supervisor_pid)
+    try:
+        return warm(order)
+    except BaseException as error:  # noqa: BLE001 - a SystemExit here would end the forkserver
+        return Outcome(pid=os.getpid(), failure=f"{type(error).__name__}: {_first_line(error)}")
+
+
+outcome: Outcome | None = _warm_from_environment()
