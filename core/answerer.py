@@ -1,6 +1,6 @@
-"""The one entry of the room: a call in, the finished response body out."""
+"""The one entry of the room: a call in, the finished answer out."""
 
-from collections.abc import Callable
+from typing import assert_never
 
 import msgspec
 
@@ -10,67 +10,88 @@ from core.derender.completion import derender_completion
 from core.derender.completion_stream import derender_completion_stream
 from core.derender.live.answer import derender_parsed
 from core.derender.live.streams import NoStreams, Streams
-from core.front.door import KINDS, FrontDoor
+from core.front.door import FrontDoor
+from core.protocol.calls import (
+    AdvanceStream,
+    AnswerWhole,
+    DerenderCall,
+    DerenderChat,
+    DerenderChatChunk,
+    DerenderCompletion,
+    DerenderCompletionChunk,
+    MakePlan,
+    OpenStream,
+    Render,
+    Work,
+)
+from core.protocol.envelope import Named, derender_call, envelope_decoder
+from core.protocol.errors import InternalFault
 from core.protocol.limits import Limits
+from core.protocol.plan import ApiName
 from core.protocol.steps import Steps, run
-from core.protocol.wire import Call, Kind
+from core.render import render, warm_up
 from core.text.model_tools import Server
-from core.vllm_adapter import Model
-
-_ACTIONS: dict[Kind, Callable[[Server, Call], bytes]] = {
-    Kind.CHAT: derender_chat,
-    Kind.CHAT_STREAM: derender_chat_stream,
-    Kind.COMPLETION: derender_completion,
-    Kind.COMPLETION_STREAM: derender_completion_stream,
-}
+from core.vllm_adapter import Model, Renderer
 
 
-class Derenderer:
+class Answerer:
     """Answers calls for one model.
 
     Attributes:
         streams: Live streams between derender calls.
-        front: Requests of the front door.
     """
 
-    def __init__(self, model: Model, streams: Streams | None = None) -> None:
+    def __init__(
+        self, model: Model, streams: Streams | None = None, renderer: Renderer | None = None
+    ) -> None:
         """Wrap a loaded model.
 
         Args:
             model: The model.
             streams: Keeps live streams between calls; None replays on every call.
+            renderer: vLLM's renderer, where calls to render are answered too.
         """
-        self._server = Server(model)
         self.streams: Streams = streams or NoStreams()
-        self.front = FrontDoor(self._server)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Served names, the first one reported."""
-        return self._server.model.names
+        self._server = Server(model)
+        self._front = FrontDoor(self._server)
+        self._renderer = renderer
 
     @property
     def limits(self) -> Limits:
         """Bounds every call must keep."""
         return self._server.limits
 
-    def begin(self, call: Call) -> bytes | Steps:
-        """Answer a call, or begin to: a stream with a parser may have to be rebuilt first.
+    def begin(self, call: Work) -> bytes | Steps:
+        """Answer a call, or begin to: what may take long is done in steps.
 
         Returns:
-            The JSON of the response, or a generator that returns it and yields while it rebuilds.
+            The answer, or a generator that returns it and yields while it works.
 
         Raises:
             DerenderError: The call is refused.
         """
-        if call.kind in KINDS:
-            return self.front.begin(call)
-        if call.kind is Kind.CHAT_STREAM and self._server.model.parses:
-            return derender_parsed(self._server, call, self.streams)
-        return _ACTIONS[call.kind](self._server, call)
+        match call:
+            case AdvanceStream() | OpenStream() | AnswerWhole():
+                return self._front.begin(call)
+            case DerenderChatChunk():
+                if self._server.model.parses:
+                    return derender_parsed(self._server, call, self.streams)
+                return derender_chat_stream(self._server, call)
+            case DerenderCompletionChunk():
+                return derender_completion_stream(self._server, call)
+            case DerenderChat():
+                return derender_chat(self._server, call)
+            case DerenderCompletion():
+                return derender_completion(self._server, call)
+            case Render() | MakePlan():
+                if self._renderer is None:
+                    raise InternalFault("this shard does not render")
+                return render(self._renderer, call)
+            case _:
+                assert_never(call)
 
-    def answer(self, call: Call) -> bytes:
-        """The JSON of the response to a call.
+    def answer(self, call: Work) -> bytes:
+        """The answer to a call.
 
         Raises:
             DerenderError: The call is refused.
@@ -78,37 +99,24 @@ class Derenderer:
         begun = self.begin(call)
         return begun if isinstance(begun, bytes) else run(begun)
 
+    def close_stream(self, session: str) -> None:
+        """Nobody waits for a stream of the front door any more."""
+        self._front.close(session)
+
     def warm_up(self) -> None:
-        """Answer one call of each kind, so that the first caller does not pay for lazy set-up."""
-        for kind, generate in _warm_up_bodies(self._server).items():
-            self.answer(
-                Call(
-                    call_id=0,
-                    kind=kind,
-                    model=self.names[0],
-                    created=0,
-                    fallback_id="warm-up",
-                    generate=msgspec.json.encode(generate),
-                    stream_state=b"",
-                    prompt_tokens=b"",
-                    prompt_token_ids=b"[[0]]" if kind is Kind.COMPLETION else b"[0]",
-                    request=_WARM_UP_REQUESTS[kind],
-                )
-            )
+        """Answer derender calls of each kind, so that the first caller pays for no lazy set-up."""
+        for call in _warm_up_calls(self._server.tokens.size):
+            self.answer(call)
+
+    def start_rendering(self) -> None:
+        """Prepare to render, in a process that is not forked any more."""
+        if self._renderer is not None:
+            self._renderer.start()
+            warm_up(self._renderer)
 
 
-_CHAT_REQUEST = b'{"messages":[{"role":"user","content":"hello"}]}'
-_COMPLETION_REQUEST = b'{"prompt":"hello"}'
-_WARM_UP_REQUESTS = {
-    Kind.CHAT: _CHAT_REQUEST,
-    Kind.CHAT_STREAM: _CHAT_REQUEST,
-    Kind.COMPLETION: _COMPLETION_REQUEST,
-    Kind.COMPLETION_STREAM: _COMPLETION_REQUEST,
-}
-
-
-def _warm_up_bodies(server: Server) -> dict[Kind, object]:
-    ids = list(range(min(64, server.tokens.size)))
+def _warm_up_calls(vocabulary: int) -> list[DerenderCall]:
+    ids = list(range(min(64, vocabulary)))
     content = [
         {"token_id": number, "logprob": -1.0, "top_logprobs": [{"token_id": number, "logprob": -1}]}
         for number in ids
@@ -120,9 +128,17 @@ def _warm_up_bodies(server: Server) -> dict[Kind, object]:
         "logprobs": {"content": content},
     }
     whole = {"request_id": "warm-up", "choices": [choice]}
-    return {
-        Kind.CHAT: whole,
-        Kind.CHAT_STREAM: whole,
-        Kind.COMPLETION: [whole],
-        Kind.COMPLETION_STREAM: whole,
-    }
+    chat = {"chat_request": {"messages": [{"role": "user", "content": "hello"}]}}
+    completion = {"completion_request": {"prompt": "hello"}}
+    chunk = {"stream": True, "generate_chunk": whole, "prompt_token_ids": [0]}
+    bodies: list[tuple[ApiName, dict[str, object]]] = [
+        (ApiName.CHAT, {**chat, "generate_response": whole, "prompt_token_ids": [0]}),
+        (ApiName.CHAT, {**chat, **chunk}),
+        (ApiName.COMPLETION, {**completion, "generate_responses": [whole]}),
+        (ApiName.COMPLETION, {**completion, **chunk}),
+    ]
+    named = Named(call_id=0, trace_id="", model="", created=0, fallback_id="warm-up")
+    return [
+        derender_call(envelope_decoder.decode(msgspec.json.encode(body)), api, named)
+        for api, body in bodies
+    ]

@@ -2,30 +2,32 @@
 
 import msgspec
 
+from core.protocol.calls import MakePlan, Render, RenderCall, RenderTarget
 from core.protocol.errors import BadRequest
-from core.protocol.wire import PLAN_KINDS, Call, Kind
 from core.vllm_adapter import Renderer
 
 _decoder = msgspec.json.Decoder()
 
 
-def render(renderer: Renderer, call: Call) -> bytes:
-    """Answer a call of one of `RENDER_KINDS`.
+def render(renderer: Renderer, call: RenderCall) -> bytes:
+    """Answer a call.
 
     Raises:
         BadRequest: The body is not such a request; RenderRefused where vLLM says so.
     """
-    body = _decode(call.request)
-    if call.kind in PLAN_KINDS:
-        return renderer.plan(call.kind, body, call.fallback_id, call.model)
-    return renderer.answer(call.kind, body, call.fallback_id)
+    body = _decode(call.body)
+    match call:
+        case MakePlan():
+            return renderer.plan(call.api, body, call.caller_id, call.engine_model)
+        case Render():
+            return renderer.answer(call.target, body, call.caller_id)
 
 
 def warm_up(renderer: Renderer) -> None:
     """Answer one call of each kind, so that the first caller does not pay for lazy set-up."""
-    for kind, body in _WARM_UP_BODIES.items():
+    for target, body in _WARM_UP_BODIES.items():
         try:
-            renderer.answer(kind, body, "warm-up")
+            renderer.answer(target, body, "warm-up")
         except BadRequest:
             continue  # A model without a chat template, or without tool calls.
 
@@ -46,14 +48,14 @@ def _decode(body: bytes) -> object:
 
 _MESSAGES = [{"role": "user", "content": "hello"}]
 _FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
-_WARM_UP_BODIES: dict[Kind, object] = {
-    Kind.RENDER_CHAT: {
+_WARM_UP_BODIES: dict[RenderTarget, object] = {
+    RenderTarget.CHAT: {
         "messages": _MESSAGES,
         "tools": [{"type": "function", "function": _FUNCTION}],
     },
-    Kind.RENDER_COMPLETION: {"prompt": "hello"},
-    Kind.RENDER_RESPONSES: {"input": "hello"},
-    Kind.RENDER_MESSAGES: {"model": "", "messages": _MESSAGES, "max_tokens": 1},
-    Kind.TOKENIZE: {"prompt": "hello"},
-    Kind.DETOKENIZE: {"tokens": [0]},
+    RenderTarget.COMPLETION: {"prompt": "hello"},
+    RenderTarget.RESPONSES: {"input": "hello"},
+    RenderTarget.MESSAGES: {"model": "", "messages": _MESSAGES, "max_tokens": 1},
+    RenderTarget.TOKENIZE: {"prompt": "hello"},
+    RenderTarget.DETOKENIZE: {"tokens": [0]},
 }

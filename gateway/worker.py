@@ -24,8 +24,8 @@ from gateway.app import build
 from gateway.services.services import Services
 from gateway.services.settings import GatewaySettings
 from shards.messages.logs import configure
+from shards.messages.orders import GatewayOrder
 from shards.pool.pool import Pool
-from shards.shard.entry import GatewayOrder
 
 _logger = logging.getLogger("gateway.worker")  # `__name__` is `__main__` here.
 

@@ -10,37 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("vllm", "torch", "transformers", "tokenizers")
-LIGHT_CORE = {
-    f"core.{name}"
-    for name in (
-        "bounds",
-        "errors",
-        "generate",
-        "ids",
-        "limits",
-        "openai",
-        "options",
-        "plan",
-        "wire",
-    )
-}
-CHILD_SIDE = {
-    "shards.loop",
-    "shards.model",
-    "shards.peer",
-    "shards.streams",
-    "shards.warm",
-    "shards.work",
-}
-SHARED_SHARDS = {
-    "shards.channel",
-    "shards.counters",
-    "shards.current",
-    "shards.entry",
-    "shards.logs",
-}
+ROOMS = ("core", "shards", "gateway", "loadtest")
 MAY_IMPORT_OUTSIDE = {
-    "core": {"msgspec", "xxhash", "jinja2", "tokenizers"},
+    "core": {"msgspec", "xxhash"},
     "shards": {"msgspec", "setproctitle", "xxhash"},
     "gateway": {
         "aiohttp",
@@ -53,15 +25,40 @@ MAY_IMPORT_OUTSIDE = {
         "uvloop",
     },
 }
-ROOMS = ("core", "shards", "gateway", "loadtest")
+MAY_IMPORT = {
+    "core.protocol": {"core.protocol"},
+    "core": {"core"},
+    "shards.messages": {"core.protocol", "shards.messages"},
+    "shards.pool": {"core.protocol", "shards.messages", "shards.pool"},
+    "shards.shard": {"core", "shards.messages", "shards.shard"},
+    "shards.service": {
+        "core.protocol",
+        "shards.messages",
+        "shards.service",
+        "shards.shard.entry",
+    },
+    "gateway": {"core.protocol", "gateway", "shards.messages", "shards.pool"},
+    "gateway.cli": {
+        "core.protocol",
+        "gateway",
+        "shards.messages",
+        "shards.pool",
+        "shards.service",
+    },
+}
+"""What a place may import, all below included. Of places within each other the inner one counts."""
 
 
-def _modules(room: str) -> list[tuple[str, Path]]:
-    found = []
+def _modules(room: str) -> dict[str, Path]:
+    found = {}
     for path in sorted((ROOT / room).rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        found.append((".".join(parts).removesuffix(".__init__"), path))
+        found[".".join(parts).removesuffix(".__init__")] = path
     return found
+
+
+ALL = {name: path for room in ROOMS[:3] for name, path in _modules(room).items()}
+EACH = pytest.mark.parametrize(("module", "path"), ALL.items(), ids=ALL)
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -70,64 +67,60 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if _is_module(name) else node.module for name in names)
+            yield from (name if name in ALL else node.module for name in names)
 
 
-def _is_module(name: str) -> bool:
-    path = ROOT.joinpath(*name.split("."))
-    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+GRAPH = {name: {other for other in _imports(path) if other in ALL} for name, path in ALL.items()}
 
 
-def _is_adapter(module: str) -> bool:
-    return module == "core.vllm_adapter" or module.startswith("core.vllm_adapter.")
+def _below(module: str, place: str) -> bool:
+    return module == place or module.startswith(f"{place}.")
 
 
-def _is_light(module: str) -> bool:
-    return module in LIGHT_CORE or module == "core"
+def _rule(module: str) -> set[str]:
+    return MAY_IMPORT[max((place for place in MAY_IMPORT if _below(module, place)), key=len)]
 
 
-ALL = [(name, path) for room in ("core", "shards", "gateway") for name, path in _modules(room)]
+def _closure(module: str) -> set[str]:
+    """All that importing a module imports of the project, the packages around it included."""
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name in ALL:
+            seen.add(name)
+            waiting += [*GRAPH[name], name.rpartition(".")[0]]
+    return seen
 
 
-@pytest.mark.parametrize(("module", "path"), ALL, ids=[name for name, _ in ALL])
+@EACH
 def test_project_imports_follow_the_table(module: str, path: Path) -> None:
-    ours = {name for name in _imports(path) if name.split(".")[0] in ROOMS}
-    for name in ours:
-        assert _allowed(module, name), f"{module} may not import {name}"
+    for name in _imports(path):
+        if name.split(".")[0] in ROOMS:
+            assert any(_below(name, place) for place in _rule(module)) or name in (
+                "core",
+                "shards",
+                "gateway",
+            ), f"{module} may not import {name}"
 
 
-def _allowed(module: str, name: str) -> bool:
-    room, target = module.split(".")[0], name.split(".")[0]
-    if room == "core":
-        if target != "core":
-            return False
-        return _is_light(name) if _is_light(module) else True
-    if room == "shards":
-        if module in CHILD_SIDE:
-            return target == "core" or name in CHILD_SIDE | SHARED_SHARDS | {"shards"}
-        if name in CHILD_SIDE:
-            return (module, name) == ("shards.entry", "shards.loop")
-        return target == "shards" or _is_light(name)
-    return target == "gateway" or _is_light(name) or (target == "shards" and name not in CHILD_SIDE)
-
-
-@pytest.mark.parametrize(("module", "path"), ALL, ids=[name for name, _ in ALL])
+@EACH
 def test_only_the_adapter_reaches_vllm(module: str, path: Path) -> None:
     roots = {name.split(".")[0] for name in _imports(path)}
-    if not _is_adapter(module):
-        assert not roots & {"vllm", "torch", "transformers"}
+    if not _below(module, "core.vllm_adapter"):
+        assert not roots & set(HEAVY)
 
 
-@pytest.mark.parametrize(("module", "path"), ALL, ids=[name for name, _ in ALL])
+@EACH
 def test_packages_from_outside_are_the_expected_ones(module: str, path: Path) -> None:
-    if _is_adapter(module):
+    if _below(module, "core.vllm_adapter"):
         pytest.skip("the adapter reaches what vLLM brings")
     roots = {name.split(".")[0] for name in _imports(path)}
     outside = roots - set(sys.stdlib_module_names) - set(ROOMS)
     assert outside <= MAY_IMPORT_OUTSIDE[module.split(".")[0]]
 
 
-@pytest.mark.parametrize(("module", "path"), ALL, ids=[name for name, _ in ALL])
+@EACH
 def test_imports_stand_at_the_top(module: str, path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     hidden = [
@@ -137,28 +130,56 @@ def test_imports_stand_at_the_top(module: str, path: Path) -> None:
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    assert not hidden or module == "shards.entry" or _is_adapter(module)
+    assert not hidden or _below(module, "core.vllm_adapter")
 
 
-def test_graph_has_no_cycle() -> None:
-    graph = {name: set(_imports(path)) & {other for other, _ in ALL} for name, path in ALL}
-    graph["shards.entry"].discard("shards.loop")
+@pytest.mark.parametrize("module", [name for name in ALL if not name.startswith("core")])
+def test_what_a_module_pulls_in_is_light_outside_shards(module: str) -> None:
+    heavy = {name for name in _closure(module) if _below(name, "core.vllm_adapter")}
+    inside = _below(module, "shards.shard") and module not in ("shards.shard", "shards.shard.entry")
+    assert not heavy or inside, f"{module} leads to {sorted(heavy)}"
+
+
+def _assert_no_circle(graph: dict[str, set[str]]) -> None:
     done: set[str] = set()
 
-    def visit(module: str, trail: tuple[str, ...]) -> None:
-        assert module not in trail, " -> ".join((*trail, module))
-        if module not in done:
-            for other in graph[module]:
-                visit(other, (*trail, module))
-            done.add(module)
+    def visit(place: str, trail: tuple[str, ...]) -> None:
+        assert place not in trail, " -> ".join((*trail, place))
+        if place not in done:
+            for other in graph[place]:
+                visit(other, (*trail, place))
+            done.add(place)
 
-    for name in graph:
-        visit(name, ())
+    for place in graph:
+        visit(place, ())
+
+
+def test_files_have_no_circle() -> None:
+    _assert_no_circle(GRAPH)
+
+
+def test_folders_have_no_circle() -> None:
+    """A folder's own modules count as one place; what lies in a folder below it is another."""
+    folder = {
+        name: name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for name, path in ALL.items()
+    }
+    graph: dict[str, set[str]] = {place: set() for place in folder.values()}
+    for name, others in GRAPH.items():
+        # A package itself is its docstring, or re-exports what lies in it.
+        graph[folder[name]] |= {folder[other] for other in others if "." in other} - {folder[name]}
+    _assert_no_circle(graph)
 
 
 @pytest.mark.parametrize(
     "module",
-    ["gateway.worker", "gateway.app", "gateway.cli", "shards.pool", "shards.supervisor"],
+    [
+        "gateway.worker",
+        "gateway.app",
+        "gateway.cli.main",
+        "shards.pool.pool",
+        "shards.service.supervisor",
+    ],
 )
 def test_light_modules_load_without_vllm(module: str) -> None:
     code = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"
@@ -169,7 +190,9 @@ def test_light_modules_load_without_vllm(module: str) -> None:
 
 
 def test_the_command_line_loads_no_web_framework() -> None:
-    code = "import sys, gateway.cli; print('litestar' in sys.modules, 'uvicorn' in sys.modules)"
+    code = (
+        "import sys, gateway.cli.main; print('litestar' in sys.modules, 'uvicorn' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

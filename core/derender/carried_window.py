@@ -11,10 +11,9 @@ from core.protocol.bounds import (
     decode,
     state_decoder,
 )
+from core.protocol.calls import DerenderChatChunk, DerenderCompletionChunk
 from core.protocol.generate import GenerateChunk, ParsedState, StopWindow, StreamChoice, StreamState
-from core.protocol.ids import stream_id
 from core.protocol.rules import OutputRules
-from core.protocol.wire import Call
 from core.text.decoding import WindowTextStream, seed_state
 from core.text.logprobs import context_tail
 from core.text.model_tools import Server
@@ -101,7 +100,7 @@ class PlainStream:
 
 def resume(
     server: Server,
-    call: Call,
+    call: DerenderChatChunk | DerenderCompletionChunk,
     prompt_ids: list[int] | None,
     rules_of: Callable[[], OutputRules],
 ) -> tuple[PlainStream, GenerateChunk]:
@@ -129,7 +128,7 @@ def resume(
     if state is None:
         seed = prompt_ids if prompt_ids is not None else chunk.prompt_token_ids
         state = seed_state(server.tokens, seed, rules.skip_special_tokens)
-    identify(state, chunk, call)
+    keep_identity(state, call.stream)
     state.created = created = state.created if isinstance(state.created, int) else call.created
     return PlainStream(server, rules, state, first, created), chunk
 
@@ -144,12 +143,7 @@ def returned_prompt_ids(
     )
 
 
-def identify(state: StreamState | ParsedState, chunk: GenerateChunk, call: Call) -> str:
-    """The stream's identity, kept in the state; a first chunk without a choice leaves it open."""
-    carried = state.checkpoint if isinstance(state.checkpoint, str) else None
-    if not chunk.choices:
-        return carried or ""
-    named = chunk.request_id and stream_id(chunk.request_id, chunk.choices[0].index)
-    identity = named or carried or stream_id(call.fallback_id, chunk.choices[0].index)
-    state.checkpoint = carried or identity
-    return identity
+def keep_identity(state: StreamState | ParsedState, stream: str) -> None:
+    """Have the state carry the stream's identity; a first chunk without a choice leaves it open."""
+    if stream and not (isinstance(state.checkpoint, str) and state.checkpoint):
+        state.checkpoint = stream

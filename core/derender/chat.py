@@ -6,19 +6,19 @@ from typing import cast
 from msgspec import Raw
 
 from core.derender.contexts import check_chat_request
-from core.derender.one_shot import complete_prompt_ids, named_prompt_logprobs, output_text
+from core.derender.one_shot import Head, complete_prompt_ids, named_prompt_logprobs, output_text
 from core.formats.usage import count_tokens, usage
 from core.protocol import openai
 from core.protocol.bounds import check_response, decode, response_decoder
+from core.protocol.calls import DerenderChat
 from core.protocol.errors import BadRequest
 from core.protocol.generate import NOTHING, GenerateChoice, GenerateResponse
 from core.protocol.ids import stream_id, tool_call_id
-from core.protocol.wire import Call
 from core.text.model_tools import Server
 from core.vllm_adapter import ChatContext, ParsedMessage
 
 
-def derender_chat(server: Server, call: Call) -> bytes:
+def derender_chat(server: Server, call: DerenderChat) -> bytes:
     """Answer a one-shot chat call with the JSON of a `ChatResponse`.
 
     Raises:
@@ -26,16 +26,20 @@ def derender_chat(server: Server, call: Call) -> bytes:
     """
     response = decode(response_decoder, call.generate, "generate_response")
     check_response(response, server.limits, "generate_response")
-    prompt_tokens = server.prompt_tokens(call) or 0
-    prompt_ids = server.contexts.prompt(call)
+    prompt_tokens = server.prompt_tokens(call.prompt_tokens) or 0
+    prompt_ids = server.contexts.prompt(call.prompt_token_ids)
     if server.model.parses:
-        check_chat_request(call)
-    return openai.encoder.encode(chat_answer(server, call, response, prompt_tokens, prompt_ids))
+        check_chat_request(call.request)
+    head = Head(response.request_id or call.fallback_id, call.created, call.model)
+    context = server.contexts.chat(call.request)
+    answer = chat_answer(server, head, context, response, prompt_tokens, prompt_ids)
+    return openai.encoder.encode(answer)
 
 
 def chat_answer(
     server: Server,
-    call: Call,
+    head: Head,
+    context: ChatContext | None,
     response: GenerateResponse,
     prompt_tokens: int,
     prompt_ids: list[int] | None,
@@ -44,7 +48,8 @@ def chat_answer(
 
     Args:
         server: The model.
-        call: Says what to report, and holds the chat request.
+        head: What every answer names.
+        context: The chat request; None where there is none.
         response: The generation.
         prompt_tokens: Count to report.
         prompt_ids: The prompt, as far as the caller knows it.
@@ -52,7 +57,7 @@ def chat_answer(
     Raises:
         BadRequest: The request is none, or its output cannot be parsed.
     """
-    return _ChatAnswer(server, call, response, prompt_tokens, prompt_ids).build()
+    return _ChatAnswer(server, head, context, response, prompt_tokens, prompt_ids).build()
 
 
 class _ChatAnswer:
@@ -61,19 +66,19 @@ class _ChatAnswer:
     def __init__(
         self,
         server: Server,
-        call: Call,
+        head: Head,
+        context: ChatContext | None,
         response: GenerateResponse,
         prompt_tokens: int,
         prompt_ids: list[int] | None,
     ) -> None:
         self._server = server
-        self._call = call
+        self._head = head
         self._response = response
         self._prompt_tokens = prompt_tokens
         self._prompt_ids = prompt_ids
-        self._context = server.contexts.chat(call)
-        self._rules = server.default_rules(self._context)
-        self._id = response.request_id or call.fallback_id
+        self._context = context
+        self._rules = server.default_rules(context)
         self._reasoning_tokens = 0
 
     def build(self) -> openai.ChatResponse:
@@ -82,9 +87,9 @@ class _ChatAnswer:
         counted = self._reasoning_tokens if self._server.model.counts_reasoning else None
         details = NOTHING if response.usage is None else response.usage.prompt_tokens_details
         return openai.ChatResponse(
-            id=self._id,
-            created=self._call.created,
-            model=self._call.model,
+            id=self._head.id,
+            created=self._head.created,
+            model=self._head.model,
             choices=choices,
             usage=usage(self._prompt_tokens, count_tokens(response.choices), counted, details),
             prompt_logprobs=named_prompt_logprobs(self._server, response.prompt_logprobs),
@@ -136,7 +141,7 @@ class _ChatAnswer:
         parsed = self._parse(context, text, ids)
         self._reasoning_tokens += parsed.reasoning_tokens
         message = openai.Message(content=parsed.content, reasoning=parsed.reasoning)
-        stream = stream_id(self._id, choice.index)
+        stream = stream_id(self._head.id, choice.index)
         if parsed.calls:
             message.tool_calls = [
                 openai.ToolCall(

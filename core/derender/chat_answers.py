@@ -6,14 +6,14 @@ from typing import cast
 from msgspec import Raw
 
 from core.protocol import openai
+from core.protocol.calls import DerenderChatChunk
 from core.protocol.generate import NOTHING, GenerateChunk, StreamChoice
 from core.protocol.rules import OutputRules
-from core.protocol.wire import Call
 from core.text.model_tools import Server
 
 
 def chat_chunk(
-    call: Call,
+    call: DerenderChatChunk,
     chunk: GenerateChunk,
     choices: list[openai.ChatStreamChoice],
     usage: openai.Usage | None,

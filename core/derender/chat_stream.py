@@ -4,22 +4,21 @@ from core.derender.carried_window import PlainStream, resume, returned_prompt_id
 from core.derender.chat_answers import chat_chunk, chat_logprobs, send_role, weight_versions
 from core.formats.usage import chunk_usage
 from core.protocol import openai
+from core.protocol.calls import DerenderChatChunk
 from core.protocol.generate import StreamChoice
-from core.protocol.wire import Call
+from core.protocol.rules import OutputRules
 from core.text.model_tools import Server
 
 
-def derender_chat_stream(server: Server, call: Call) -> bytes:
+def derender_chat_stream(server: Server, call: DerenderChatChunk) -> bytes:
     """Answer a streamed chat call with the JSON of a `ChatStreamAnswer`.
 
     Raises:
         BadRequest: The call breaks the protocol or a bound.
     """
-    prompt_tokens = server.prompt_tokens(call)
-    prompt_ids = server.contexts.prompt(call)
-    stream, chunk = resume(
-        server, call, prompt_ids, lambda: server.default_rules(server.contexts.chat(call))
-    )
+    prompt_tokens = server.prompt_tokens(call.prompt_tokens)
+    prompt_ids = server.contexts.prompt(call.prompt_token_ids, call.prompt_digest)
+    stream, chunk = resume(server, call, prompt_ids, lambda: _rules(server, call))
     choices = [_choice(stream, choice) for choice in chunk.choices]
     returned = returned_prompt_ids(chunk, prompt_ids, prompt_tokens, stream.first)
     shown = returned if stream.rules.return_token_ids else None
@@ -29,6 +28,10 @@ def derender_chat_stream(server: Server, call: Call) -> bytes:
         stream_state=stream.state,
     )
     return openai.encoder.encode(answer)
+
+
+def _rules(server: Server, call: DerenderChatChunk) -> OutputRules:
+    return server.default_rules(server.contexts.chat(call.request, call.request_digest))
 
 
 def _choice(stream: PlainStream, choice: StreamChoice) -> openai.ChatStreamChoice:

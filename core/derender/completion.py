@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 from msgspec import Raw
 
-from core.derender.one_shot import complete_prompt_ids, named_prompt_logprobs, output_text
+from core.derender.one_shot import Head, complete_prompt_ids, named_prompt_logprobs, output_text
 from core.formats.usage import count_tokens, usage
 from core.protocol import openai
 from core.protocol.bounds import (
@@ -18,13 +18,13 @@ from core.protocol.bounds import (
     id_lists_decoder,
     responses_decoder,
 )
+from core.protocol.calls import DerenderCompletion
 from core.protocol.generate import NOTHING, GenerateChoice, GenerateResponse
 from core.protocol.rules import OutputRules
-from core.protocol.wire import Call
 from core.text.model_tools import Server
 
 
-def derender_completion(server: Server, call: Call) -> bytes:
+def derender_completion(server: Server, call: DerenderCompletion) -> bytes:
     """Answer a one-shot completions call with the JSON of a `CompletionResponse`.
 
     Raises:
@@ -32,14 +32,18 @@ def derender_completion(server: Server, call: Call) -> bytes:
     """
     responses = decode(responses_decoder, call.generate, "generate_responses")
     check_responses(responses, server.limits)
-    counts = _prompt_tokens(call, len(responses))
-    prompts = _prompt_ids(server, call, len(responses))
-    return openai.encoder.encode(completion_answer(server, call, responses, counts, prompts))
+    counts = _prompt_tokens(call.prompt_tokens, len(responses))
+    prompts = _prompt_ids(server, call.prompt_token_ids, len(responses))
+    head = Head(responses[0].request_id or call.fallback_id, call.created, call.model)
+    rules = server.completion_rules(call.request)
+    answer = completion_answer(server, head, rules, responses, counts, prompts)
+    return openai.encoder.encode(answer)
 
 
 def completion_answer(
     server: Server,
-    call: Call,
+    head: Head,
+    rules: OutputRules,
     responses: list[GenerateResponse],
     counts: list[int],
     prompts: Sequence[list[int] | None],
@@ -48,15 +52,12 @@ def completion_answer(
 
     Args:
         server: The model.
-        call: Says what to report, and holds the completion request.
+        head: What every answer names.
+        rules: What the request says of its answer.
         responses: The generations.
         counts: Tokens of each prompt, to report.
         prompts: Each prompt, as far as the caller knows it.
-
-    Raises:
-        BadRequest: The request is none.
     """
-    rules = server.completion_rules(call)
     choices: list[openai.CompletionChoice] = []
     for response, count, prompt_ids in zip(responses, counts, prompts, strict=True):
         shared = _PromptPart(server, rules, response, prompt_ids, count)
@@ -66,9 +67,9 @@ def completion_answer(
     first = responses[0]
     generated = sum(count_tokens(response.choices) for response in responses)
     return openai.CompletionResponse(
-        id=first.request_id or call.fallback_id,
-        created=call.created,
-        model=call.model,
+        id=head.id,
+        created=head.created,
+        model=head.model,
         choices=choices,
         usage=usage(sum(counts), generated, None, _prompt_details(responses)),
         kv_transfer_params=_shared(responses, "kv_transfer_params"),
@@ -122,18 +123,18 @@ class _PromptPart:
         return cast(openai.CompletionLogprobs, Raw(written.json))
 
 
-def _prompt_tokens(call: Call, responses: int) -> list[int]:
-    if not call.prompt_tokens:
+def _prompt_tokens(raw: bytes, responses: int) -> list[int]:
+    if not raw:
         return [0] * responses
-    counts = decode(counts_decoder, call.prompt_tokens, "prompt_tokens")
+    counts = decode(counts_decoder, raw, "prompt_tokens")
     check_same_length(counts, responses, "prompt_tokens")
     return counts
 
 
-def _prompt_ids(server: Server, call: Call, responses: int) -> list[list[int] | None]:
-    if not call.prompt_token_ids:
+def _prompt_ids(server: Server, raw: bytes, responses: int) -> list[list[int] | None]:
+    if not raw:
         return [None] * responses
-    lists = decode(id_lists_decoder, call.prompt_token_ids, "prompt_token_ids")
+    lists = decode(id_lists_decoder, raw, "prompt_token_ids")
     check_same_length(lists, responses, "prompt_token_ids")
     for i, ids in enumerate(lists):
         check_token_ids(ids, server.limits, f"prompt_token_ids[{i}]")

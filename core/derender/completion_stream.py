@@ -8,23 +8,23 @@ from msgspec import Raw
 from core.derender.carried_window import PlainStream, resume, returned_prompt_ids
 from core.formats.usage import chunk_usage
 from core.protocol import openai
+from core.protocol.calls import DerenderCompletionChunk
 from core.protocol.generate import NOTHING, GenerateChunk, StreamChoice, StreamState
 from core.protocol.rules import OutputRules
-from core.protocol.wire import Call
 from core.text.model_tools import Server
 
 _PROMPT_NUMBER = re.compile(r".*-(\d{1,6})")
 
 
-def derender_completion_stream(server: Server, call: Call) -> bytes:
+def derender_completion_stream(server: Server, call: DerenderCompletionChunk) -> bytes:
     """Answer a streamed completions call with the JSON of a `CompletionStreamAnswer`.
 
     Raises:
         BadRequest: The call breaks the protocol or a bound.
     """
-    prompt_tokens = server.prompt_tokens(call)
-    prompt_ids = server.contexts.prompt(call)
-    stream, chunk = resume(server, call, prompt_ids, lambda: server.completion_rules(call))
+    prompt_tokens = server.prompt_tokens(call.prompt_tokens)
+    prompt_ids = server.contexts.prompt(call.prompt_token_ids, call.prompt_digest)
+    stream, chunk = resume(server, call, prompt_ids, lambda: server.completion_rules(call.request))
     choices = [
         _choice(stream, chunk, choice, prompt_ids, prompt_tokens) for choice in chunk.choices
     ]

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from core.protocol.bounds import check_token_ids, decode, ids_decoder
+from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import BadRequest, ContextMissing
-from core.protocol.wire import Call
 from core.vllm_adapter import ChatContext, Model
 
 
-def check_chat_request(call: Call) -> None:
+def check_chat_request(request: bytes) -> None:
     """Refuse a chat call without the request that a parser needs."""
-    if not (call.request or call.request_digest):
+    if not request:
         raise BadRequest(
             "`chat_request` is required where a tool-call or reasoning parser is configured.",
             "chat_request",
@@ -50,21 +50,22 @@ class ContextStore:
         self._held: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
         self.held_bytes = 0
 
-    def resolve(self, call: Call) -> StreamContext:
+    def resolve(self, call: DerenderChatChunk) -> StreamContext:
         """The context a call names.
 
         Raises:
             BadRequest: The prompt or the request is missing or breaks a bound.
             ContextMissing: A digest names what is not held; the call must bring the bytes.
         """
-        check_chat_request(call)
+        check_chat_request(call.request or call.request_digest)
         if not (call.prompt_token_ids or call.prompt_digest):
             raise BadRequest(
                 "`prompt_token_ids` is required where a tool-call or reasoning parser is"
                 " configured: the prompt tells whether reasoning is open.",
                 "prompt_token_ids",
             )
-        prompt, chat = self.prompt(call), self.chat(call)
+        prompt = self.prompt(call.prompt_token_ids, call.prompt_digest)
+        chat = self.chat(call.request, call.request_digest)
         assert prompt is not None
         assert chat is not None
         key = (
@@ -73,28 +74,32 @@ class ContextStore:
         )
         return StreamContext(key, prompt, chat)
 
-    def prompt(self, call: Call) -> list[int] | None:
+    def prompt(self, raw: bytes, digest: bytes = b"") -> list[int] | None:
         """The caller's prompt token IDs, checked; None where the call has none.
+
+        Args:
+            raw: Their JSON; may be empty where a digest names what is held.
+            digest: Names them; empty where they are not to be held.
 
         Raises:
             BadRequest: They break a bound.
             ContextMissing: They are named by digest and not held.
         """
-        if not (call.prompt_token_ids or call.prompt_digest):
+        if not (raw or digest):
             return None
-        ids: list[int] = self._part(call.prompt_token_ids, call.prompt_digest, self._read_prompt)
+        ids: list[int] = self._part(raw, digest, self._read_prompt)
         return ids
 
-    def chat(self, call: Call) -> ChatContext | None:
-        """The caller's chat request; None where the call has none.
+    def chat(self, raw: bytes, digest: bytes = b"") -> ChatContext | None:
+        """The caller's chat request; None where the call has none. Arguments as of `prompt`.
 
         Raises:
             BadRequest: It is not a chat request.
             ContextMissing: It is named by digest and not held.
         """
-        if not (call.request or call.request_digest):
+        if not (raw or digest):
             return None
-        chat: ChatContext = self._part(call.request, call.request_digest, self._model.chat_context)
+        chat: ChatContext = self._part(raw, digest, self._model.chat_context)
         return chat
 
     def _part(self, raw: bytes, digest: bytes, read: Callable[[bytes], Any]) -> Any:

@@ -1,6 +1,7 @@
 """What one-shot answers of both endpoints share: the text of a choice, and prompt metadata."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from core.protocol.generate import GenerateChoice, GenerateResponse, PromptLogprob
 from core.protocol.openai import PromptLogprobs
@@ -9,6 +10,15 @@ from core.text.decoding import decode_all, open_stream
 from core.text.logprobs import CONTEXT_TOKENS, FLOOR
 from core.text.model_tools import Server
 from core.text.stopping import find_stop, split_stop_token
+
+
+class Head(NamedTuple):
+    """What every answer names."""
+
+    id: str
+    created: int
+    """Unix time in seconds."""
+    model: str
 
 
 def output_text(

@@ -16,7 +16,7 @@ from core.protocol.generate import (
     GenerateResponse,
     StreamChoice,
 )
-from core.protocol.plan import Endpoint, Recipe
+from core.protocol.plan import ApiName, Recipe
 from core.protocol.rules import OutputRules
 from core.text.choice import LiveChoice, Taken
 from core.text.model_tools import Server
@@ -45,7 +45,7 @@ class Collector:
         """
         self.rules: OutputRules = (
             server.model.chat_context(recipe.request).rules
-            if recipe.endpoint is Endpoint.CHAT
+            if recipe.api is ApiName.CHAT
             else server.model.completion_rules(recipe.request)
         )
         self._server = server

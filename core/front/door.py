@@ -6,15 +6,12 @@ from core.front.checks import check_whole, on_one_line
 from core.front.stream import Serving
 from core.front.whole import unpack, whole_answer
 from core.protocol.bounds import check_response, response_decoder
+from core.protocol.calls import AdvanceStream, AnswerWhole, FrontCall, OpenStream
 from core.protocol.errors import BadRequest, EngineFailed, StreamMissing
 from core.protocol.generate import GenerateResponse
-from core.protocol.plan import bodies_decoder, events_decoder, recipe_decoder
+from core.protocol.plan import recipe_decoder
 from core.protocol.steps import Steps, run
-from core.protocol.wire import Call, Kind
 from core.text.model_tools import Server
-
-KINDS = frozenset({Kind.SERVE, Kind.SERVE_OPEN, Kind.SERVE_EVENTS})
-"""Calls answered here."""
 
 
 class FrontDoor:
@@ -29,40 +26,41 @@ class FrontDoor:
         self._server = server
         self.serving: dict[str, Serving] = {}
 
-    def begin(self, call: Call) -> bytes | Steps:
-        """Answer one of `KINDS`, or the steps that lead to the answer.
+    def begin(self, call: FrontCall) -> bytes | Steps:
+        """Answer a call, or begin to.
 
         Raises:
             BadRequest: The request cannot be served.
             EngineFailed: The engine's answer is none.
             StreamMissing: The session is not held here.
         """
-        if call.kind is Kind.SERVE_EVENTS:
-            return self._advance(call)
-        if call.kind is Kind.SERVE_OPEN:
-            return self._open(call)
-        return self._answer(call)
+        match call:
+            case AdvanceStream():
+                return self._advance(call)
+            case OpenStream():
+                return self._open(call)
+            case AnswerWhole():
+                return self._answer(call)
 
     def close(self, session: str) -> None:
         """Nobody waits for a stream any more."""
         self.serving.pop(session, None)
 
-    def _open(self, call: Call) -> bytes | Steps:
-        serving = Serving(self._server, recipe_decoder.decode(call.request), call.created)
+    def _open(self, call: OpenStream) -> bytes | Steps:
+        serving = Serving(self._server, recipe_decoder.decode(call.recipe), call.created)
         self.serving[call.session] = serving
-        return serving.restore(call.generate) if call.generate else b""
+        return serving.restore(call.journal) if call.journal else b""
 
-    def _advance(self, call: Call) -> bytes | Steps:
+    def _advance(self, call: AdvanceStream) -> bytes | Steps:
         serving = self.serving.get(call.session)
         if serving is None:
             raise StreamMissing
-        events = events_decoder.decode(call.generate)
-        steps = serving.advance(events)
-        return steps if len(events) > 1 else run(steps)
+        steps = serving.advance(call.events)
+        return steps if len(call.events) > 1 else run(steps)
 
-    def _answer(self, call: Call) -> bytes:
-        recipe = recipe_decoder.decode(call.request)
-        responses = [self._read(body) for body in bodies_decoder.decode(call.generate)]
+    def _answer(self, call: AnswerWhole) -> bytes:
+        recipe = recipe_decoder.decode(call.recipe)
+        responses = [self._read(body) for body in call.bodies]
         for response in responses:
             check_whole(response, recipe.samples)
         prompts = unpack(recipe)

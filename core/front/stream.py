@@ -21,10 +21,10 @@ from core.protocol.errors import (
     EngineRefused,
     InternalFault,
 )
+from core.protocol.faults import Fault
 from core.protocol.generate import NOTHING, EngineUsage, GenerateChunk, StreamChoice
-from core.protocol.plan import Advance, Endpoint, EngineEvent, Recipe, advance_encoder
+from core.protocol.plan import Advance, ApiName, EngineEvent, Recipe, advance_encoder
 from core.protocol.steps import Steps
-from core.protocol.wire import Fault
 from core.text.choice import LiveChoice, Taken
 from core.text.model_tools import Server
 
@@ -139,7 +139,7 @@ class Serving:
         parts = (self._server, recipe, created, self._prompts)
         if not recipe.stream:
             return Collector(*parts)
-        return ChatStream(*parts) if recipe.endpoint is Endpoint.CHAT else CompletionStream(*parts)
+        return ChatStream(*parts) if recipe.api is ApiName.CHAT else CompletionStream(*parts)
 
     def _take(self, event: EngineEvent) -> None:
         if self._ended[event.prompt]:

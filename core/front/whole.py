@@ -7,12 +7,12 @@ from msgspec import Raw
 
 from core.derender.chat import chat_answer
 from core.derender.completion import completion_answer
+from core.derender.one_shot import Head
 from core.front.echo import echoed_logprobs
 from core.protocol import openai
 from core.protocol.generate import GenerateChoice, GenerateResponse
-from core.protocol.plan import Endpoint, Recipe
+from core.protocol.plan import ApiName, Recipe
 from core.protocol.rules import OutputRules
-from core.protocol.wire import Call, Kind
 from core.text.choice import LiveChoice
 from core.text.model_tools import Server
 
@@ -41,26 +41,25 @@ def whole_answer(
     Raises:
         BadRequest: The output cannot be parsed.
     """
-    call = _call(recipe, created)
-    for response in responses:
-        response.request_id = recipe.request_id
+    head = Head(recipe.request_id, created, recipe.model)
     counts = [_prompt_tokens(*pair) for pair in zip(responses, prompts, strict=True)]
-    if recipe.endpoint is Endpoint.CHAT:
-        return openai.encoder.encode(_chat(server, recipe, call, responses[0], prompts[0]))
-    rules = server.completion_rules(call)
+    if recipe.api is ApiName.CHAT:
+        return openai.encoder.encode(_chat(server, recipe, head, responses[0], prompts[0]))
+    rules = server.completion_rules(recipe.request)
     for response, prompt in zip(responses, prompts, strict=True):
         _cut(server, rules, response, prompt)
-    answer = completion_answer(server, call, responses, counts, prompts)
+    answer = completion_answer(server, head, rules, responses, counts, prompts)
     _echo_prompts(server, recipe, rules, answer, responses, prompts)
     return openai.encoder.encode(answer)
 
 
 def _chat(
-    server: Server, recipe: Recipe, call: Call, response: GenerateResponse, prompt: list[int]
+    server: Server, recipe: Recipe, head: Head, response: GenerateResponse, prompt: list[int]
 ) -> openai.ChatResponse:
-    rules = server.default_rules(server.contexts.chat(call))
+    context = server.model.chat_context(recipe.request)
+    rules = context.rules
     _cut(server, rules, response, prompt)
-    answer = chat_answer(server, call, response, _prompt_tokens(response, prompt), prompt)
+    answer = chat_answer(server, head, context, response, _prompt_tokens(response, prompt), prompt)
     answer.prompt_text = recipe.prompt_text
     if rules.return_token_ids:
         answer.prompt_token_ids = prompt
@@ -104,18 +103,3 @@ def _echo_prompts(
             output = GenerateChoice(index=0) if recipe.echo_only else generated
             written = echoed_logprobs(server, rules, responses[at], prompts[at], output)
             choice.logprobs = cast(openai.CompletionLogprobs, Raw(written))
-
-
-def _call(recipe: Recipe, created: int) -> Call:
-    return Call(
-        call_id=0,
-        kind=Kind.CHAT if recipe.endpoint is Endpoint.CHAT else Kind.COMPLETION,
-        model=recipe.model,
-        created=created,
-        fallback_id=recipe.request_id,
-        generate=b"",
-        stream_state=b"",
-        prompt_tokens=b"",
-        prompt_token_ids=b"",
-        request=recipe.request,
-    )

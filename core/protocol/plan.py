@@ -8,11 +8,11 @@ from enum import StrEnum
 
 import msgspec
 
-from core.protocol.wire import Fault
+from core.protocol.faults import Fault
 
 
-class Endpoint(StrEnum):
-    """Which of OpenAI's endpoints answers."""
+class ApiName(StrEnum):
+    """Whose protocol a request of the front door speaks; each has a format in `core.formats`."""
 
     CHAT = "chat"
     COMPLETION = "completion"
@@ -31,7 +31,7 @@ class EngineRequest(msgspec.Struct, frozen=True, array_like=True):
 class Recipe(msgspec.Struct, frozen=True, array_like=True):
     """How tokens become an answer: a function of the request alone."""
 
-    endpoint: Endpoint
+    api: ApiName
     request_id: str
     """Reported as the `id` of the answer."""
     model: str
@@ -97,9 +97,5 @@ plan_encoder = msgspec.msgpack.Encoder()
 plan_decoder = msgspec.msgpack.Decoder(Plan)
 recipe_encoder = msgspec.msgpack.Encoder()
 recipe_decoder = msgspec.msgpack.Decoder(Recipe)
-events_encoder = msgspec.msgpack.Encoder()
-events_decoder = msgspec.msgpack.Decoder(list[EngineEvent])
 advance_encoder = msgspec.msgpack.Encoder()
 advance_decoder = msgspec.msgpack.Decoder(Advance)
-bodies_encoder = msgspec.msgpack.Encoder()
-bodies_decoder = msgspec.msgpack.Decoder(list[bytes])

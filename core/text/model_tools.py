@@ -3,7 +3,6 @@
 from core.derender.contexts import ContextStore
 from core.protocol.bounds import count_decoder, decode
 from core.protocol.rules import OutputRules
-from core.protocol.wire import Call
 from core.text.logprobs import LogprobWriter
 from core.vllm_adapter import ChatContext, Model
 
@@ -27,13 +26,12 @@ class Server:
         self.logprobs = LogprobWriter(model.tokens)
         self.contexts = ContextStore(model, max_context_bytes)
 
-    def completion_rules(self, call: Call) -> OutputRules:
-        """The rules of the call's completion request, the defaults where it has none."""
-        return self.model.completion_rules(call.request) if call.request else _DEFAULT_RULES
+    def completion_rules(self, request: bytes) -> OutputRules:
+        """The rules of a completion request, the defaults where there is none."""
+        return self.model.completion_rules(request) if request else _DEFAULT_RULES
 
-    def prompt_tokens(self, call: Call) -> int | None:
-        """The caller's count of prompt tokens."""
-        raw = call.prompt_tokens
+    def prompt_tokens(self, raw: bytes) -> int | None:
+        """The caller's count of prompt tokens, from its JSON."""
         return decode(count_decoder, raw, "prompt_tokens") if raw else None
 
     def default_rules(self, context: ChatContext | None) -> OutputRules:

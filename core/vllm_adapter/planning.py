@@ -11,7 +11,7 @@ from vllm.renderers.inputs.preprocess import extract_prompt_components
 
 from core.protocol.errors import BadRequest, RenderRefused
 from core.protocol.plan import (
-    Endpoint,
+    ApiName,
     EngineRequest,
     Plan,
     Recipe,
@@ -130,7 +130,7 @@ def _recipe(
     options = request.stream_options if request.stream else None
     include_usage = bool(options and options.include_usage)
     return Recipe(
-        endpoint=Endpoint.CHAT if chat else Endpoint.COMPLETION,
+        api=ApiName.CHAT if chat else ApiName.COMPLETION,
         request_id=_base_id(generate),
         model=target.reported_name,
         request=msgspec.json.encode(_slim(body, chat, len(generate))),

@@ -27,9 +27,10 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.registry import RENDERER_REGISTRY
 from vllm.tokenizers.registry import tokenizer_args_from_config
 
+from core.protocol.calls import RenderTarget
 from core.protocol.errors import BadRequest, RenderRefused
 from core.protocol.options import ModelOptions
-from core.protocol.wire import Kind
+from core.protocol.plan import ApiName
 from core.vllm_adapter import rendered
 from core.vllm_adapter.encoding import render_tokenizer, start_encoding
 from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
@@ -40,9 +41,9 @@ CALL_CPU_S = 30.0
 """CPU time of one call where callers bring templates, as long as vLLM lets one template take."""
 
 _INTERNAL = 500
-_RENDER_KINDS = {
-    Kind.PLAN_CHAT: Kind.RENDER_CHAT,
-    Kind.PLAN_COMPLETION: Kind.RENDER_COMPLETION,
+_TARGETS = {
+    ApiName.CHAT: RenderTarget.CHAT,
+    ApiName.COMPLETION: RenderTarget.COMPLETION,
 }
 
 
@@ -95,11 +96,11 @@ class Renderer:
         # A refused model name is the caller's mistake, and in the gateway's log already.
         logging.getLogger(ServingRender.__module__).setLevel(logging.CRITICAL)
 
-    def answer(self, kind: Kind, body: Any, request_id: str) -> bytes:
+    def answer(self, target: RenderTarget, body: Any, request_id: str) -> bytes:
         """The JSON of vLLM's answer.
 
         Args:
-            kind: A call of `core.protocol.wire.RENDER_KINDS` that vLLM's server knows.
+            target: What is asked of vLLM's server.
             body: The request body, decoded.
             request_id: What the caller's `X-Request-Id` says; empty where there is none.
 
@@ -107,15 +108,15 @@ class Renderer:
             BadRequest: The body is not such a request.
             RenderRefused: vLLM's server refuses the request.
         """
-        endpoint = self._endpoints[kind]
+        endpoint = self._endpoints[target]
         request = _validate(endpoint.body, body)
         return bytes(create_json_response(self._serve(endpoint, request, request_id)).body)
 
-    def plan(self, kind: Kind, body: Any, request_id: str, engine_name: str) -> bytes:
+    def plan(self, api: ApiName, body: Any, request_id: str, engine_name: str) -> bytes:
         """What the front door does for a request: a `core.protocol.plan.Plan`, encoded.
 
         Args:
-            kind: `PLAN_CHAT` or `PLAN_COMPLETION`.
+            api: Whose protocol the body speaks.
             body: The request body, decoded.
             request_id: What the caller's `X-Request-Id` says; empty where there is none.
             engine_name: The model's name at the engine.
@@ -125,7 +126,7 @@ class Renderer:
                 knows only tokens cannot give.
             RenderRefused: vLLM's server refuses the request.
         """
-        endpoint = self._endpoints[_RENDER_KINDS[kind]]
+        endpoint = self._endpoints[_TARGETS[api]]
         request = _validate(endpoint.body, body)
         check_servable(request)
         generated = self._serve(endpoint, request, request_id)
@@ -258,21 +259,29 @@ def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) 
     )
 
 
-def _endpoints(render: ServingRender, tokenization: ServingTokenization) -> dict[Kind, _Endpoint]:
+def _endpoints(
+    render: ServingRender, tokenization: ServingTokenization
+) -> dict[RenderTarget, _Endpoint]:
     async def responses(request: Any, _: Any) -> Any:
         return await render.render_responses_request(request)
 
     return {
-        Kind.RENDER_CHAT: _Endpoint(TypeAdapter(ChatCompletionRequest), render.render_chat_request),
-        Kind.RENDER_COMPLETION: _Endpoint(
+        RenderTarget.CHAT: _Endpoint(
+            TypeAdapter(ChatCompletionRequest), render.render_chat_request
+        ),
+        RenderTarget.COMPLETION: _Endpoint(
             TypeAdapter(CompletionRequest), render.render_completion_request
         ),
-        Kind.RENDER_RESPONSES: _Endpoint(TypeAdapter(ResponsesRequest), responses),
-        Kind.RENDER_MESSAGES: _Endpoint(
+        RenderTarget.RESPONSES: _Endpoint(TypeAdapter(ResponsesRequest), responses),
+        RenderTarget.MESSAGES: _Endpoint(
             TypeAdapter(AnthropicMessagesRequest), render.render_messages_request
         ),
-        Kind.TOKENIZE: _Endpoint(TypeAdapter(TokenizeRequest), tokenization.create_tokenize),
-        Kind.DETOKENIZE: _Endpoint(TypeAdapter(DetokenizeRequest), tokenization.create_detokenize),
+        RenderTarget.TOKENIZE: _Endpoint(
+            TypeAdapter(TokenizeRequest), tokenization.create_tokenize
+        ),
+        RenderTarget.DETOKENIZE: _Endpoint(
+            TypeAdapter(DetokenizeRequest), tokenization.create_detokenize
+        ),
     }
 
 

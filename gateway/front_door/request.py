@@ -12,16 +12,15 @@ from typing import Any
 import msgspec
 from litestar.types import Receive, Send
 
+from core.protocol.calls import AnswerWhole, MakePlan
 from core.protocol.errors import EngineFailed, ShardUnavailable
-from core.protocol.plan import Advance, Plan, bodies_encoder, plan_decoder
-from core.protocol.wire import Call, Kind
+from core.protocol.plan import Advance, ApiName, Plan, plan_decoder
 from gateway.front_door.event_stream import EventStream
 from gateway.front_door.upstream import Caller, Upstream
 from gateway.http.deadlines import Watchdog, within
 from gateway.http.disconnects import while_connected
 from gateway.http.request import Exchange, is_safe_id, send_answer
 from gateway.services.services import FrontDoor, Services
-from shards.pool.pool import Pool
 from shards.pool.sessions import Session
 
 _COUNTED_AT_ONCE = 64
@@ -33,8 +32,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     name: str
     """Label in the metrics."""
     path: str
-    kind: Kind
-    """The call that plans its requests."""
+    api: ApiName
+    """The protocol its requests speak."""
 
 
 class FrontDoorExchange(Exchange):
@@ -52,7 +51,7 @@ class FrontDoorExchange(Exchange):
             headers: The caller's, with names in lower case.
         """
         super().__init__(endpoint.name, endpoint.path, services, headers)
-        self._kind = endpoint.kind
+        self._api = endpoint.api
         self._door = door
         self._timeout_s = services.settings.request_timeout_s
         self._begun = time.perf_counter()
@@ -116,12 +115,25 @@ class FrontDoorExchange(Exchange):
             return await self._relay(plan, caller, created, out)
         bodies = await caller.bodies(plan.engine_requests)
         pool = self.services.pool
-        call = self._call(pool, Kind.SERVE, plan.recipe, created, bodies_encoder.encode(bodies))
+        call = AnswerWhole(
+            call_id=pool.new_call_id(),
+            trace_id=self.request_id,
+            recipe=plan.recipe,
+            created=created,
+            bodies=bodies,
+        )
         return await within(self._timeout_s, pool.call(pool.least_busy(), call))
 
     def _plan(self, body: bytes) -> Coroutine[Any, Any, bytes]:
         pool = self._door.render_pool
-        call = self._call(pool, self._kind, body, 0, b"")
+        call = MakePlan(
+            call_id=pool.new_call_id(),
+            trace_id=self.request_id,
+            api=self._api,
+            body=body,
+            caller_id=self._given_id,
+            engine_model=self._door.engine_model,
+        )
         return pool.call(pool.least_busy(), call)
 
     def _adopt(self, plan: Plan) -> None:
@@ -185,21 +197,6 @@ class FrontDoorExchange(Exchange):
             elapsed = time.perf_counter() - self._begun
             self.services.metrics.first_token(self.name, elapsed)
         await out.write(advance.data)
-
-    def _call(self, pool: Pool, kind: Kind, request: bytes, created: int, generate: bytes) -> Call:
-        return Call(
-            call_id=pool.new_call_id(),
-            kind=kind,
-            model=self._door.engine_model,
-            created=created,
-            fallback_id=self._given_id,
-            generate=generate,
-            stream_state=b"",
-            prompt_tokens=b"",
-            prompt_token_ids=b"",
-            request=request,
-            trace_id=self.request_id,
-        )
 
 
 async def _both(first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from core.protocol.envelope import Envelope, envelope_decoder
 from core.protocol.errors import BadRequest, BodyTooLarge
-from core.protocol.wire import Envelope, envelope_decoder
 
 Receive = Callable[[], Awaitable[Any]]
 

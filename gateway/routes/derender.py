@@ -6,9 +6,10 @@ import time
 import msgspec
 from litestar.handlers import ASGIRouteHandler
 
-from core.protocol.errors import BadRequest, UnknownModel
-from core.protocol.ids import stream_id
-from core.protocol.wire import Call, Envelope, Kind, carried_stream_id, chunk_identity, present
+from core.protocol.calls import DerenderCall, DerenderChatChunk, DerenderCompletionChunk
+from core.protocol.envelope import Envelope, Named, derender_call
+from core.protocol.errors import UnknownModel
+from core.protocol.plan import ApiName
 from gateway.http.body import open_envelope
 from gateway.http.request import ShardExchange, route
 from gateway.services.services import Services
@@ -20,27 +21,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Label in the metrics."""
     path: str
-    kind: Kind
-    stream_kind: Kind
-    generate_field: str
-    request_field: str
+    api: ApiName
 
 
 CHAT = Endpoint(
     name="chat",
     path="/v1/chat/completions/derender",
-    kind=Kind.CHAT,
-    stream_kind=Kind.CHAT_STREAM,
-    generate_field="generate_response",
-    request_field="chat_request",
+    api=ApiName.CHAT,
 )
 COMPLETION = Endpoint(
     name="completion",
     path="/v1/completions/derender",
-    kind=Kind.COMPLETION,
-    stream_kind=Kind.COMPLETION_STREAM,
-    generate_field="generate_responses",
-    request_field="completion_request",
+    api=ApiName.COMPLETION,
 )
 
 
@@ -57,39 +49,22 @@ class _Derender(ShardExchange):
         call = self._call(envelope)
         return await self.services.pool.call(self._shard(call), call)
 
-    def _call(self, envelope: Envelope) -> Call:
-        endpoint = self._endpoint
-        model = _model(envelope.model, self.services.settings.served_model_names)
-        field = "generate_chunk" if envelope.stream else endpoint.generate_field
-        generate = present(getattr(envelope, field))
-        if not generate:
-            shown = "true" if envelope.stream else "false"
-            raise BadRequest(f"`{field}` is required when `stream` is {shown}", field)
-        return Call(
+    def _call(self, envelope: Envelope) -> DerenderCall:
+        named = Named(
             call_id=self.services.pool.new_call_id(),
-            kind=endpoint.stream_kind if envelope.stream else endpoint.kind,
-            model=model,
+            trace_id=self.request_id,
+            model=_model(envelope.model, self.services.settings.served_model_names),
             created=int(time.time()),
             fallback_id=os.urandom(8).hex(),
-            generate=generate,
-            stream_state=present(envelope.stream_state) if envelope.stream else b"",
-            prompt_tokens=present(envelope.prompt_tokens),
-            prompt_token_ids=present(envelope.prompt_token_ids),
-            request=present(getattr(envelope, endpoint.request_field)),
-            trace_id=self.request_id,
-            checkpoints=envelope.checkpoints,
         )
+        return derender_call(envelope, self._endpoint.api, named)
 
-    def _shard(self, call: Call) -> int:
+    def _shard(self, call: DerenderCall) -> int:
         """Chunks of one stream go to one shard, everything else to the least busy one."""
         pool = self.services.pool
-        if call.kind is self._endpoint.kind:
-            return pool.least_busy()
-        key = carried_stream_id(call.stream_state)
-        if key is None:
-            request_id, index = chunk_identity(call.generate)
-            key = stream_id(request_id or call.fallback_id, index)
-        return pool.shard_of(key)
+        if isinstance(call, DerenderChatChunk | DerenderCompletionChunk):
+            return pool.shard_of(call.stream or call.fallback_id)
+        return pool.least_busy()
 
 
 def routes(services: Services) -> list[ASGIRouteHandler]:

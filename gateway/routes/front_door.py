@@ -2,14 +2,14 @@
 
 from litestar.handlers import ASGIRouteHandler
 
-from core.protocol.wire import Kind
+from core.protocol.plan import ApiName
 from gateway.front_door.request import Endpoint, FrontDoorExchange
 from gateway.http.request import route
 from gateway.services.services import FrontDoor, Services
 
 ENDPOINTS = (
-    Endpoint("chat_completions", "/v1/chat/completions", Kind.PLAN_CHAT),
-    Endpoint("completions", "/v1/completions", Kind.PLAN_COMPLETION),
+    Endpoint("chat_completions", "/v1/chat/completions", ApiName.CHAT),
+    Endpoint("completions", "/v1/completions", ApiName.COMPLETION),
 )
 
 

@@ -3,7 +3,7 @@
 import msgspec
 from litestar.handlers import ASGIRouteHandler
 
-from core.protocol.wire import Call, Kind
+from core.protocol.calls import Render, RenderTarget
 from gateway.http.request import ShardExchange, route
 from gateway.services.services import Services
 from shards.pool.pool import Pool
@@ -13,16 +13,16 @@ class Endpoint(msgspec.Struct, frozen=True):
     """One path."""
 
     path: str
-    kind: Kind
+    target: RenderTarget
 
 
 ENDPOINTS = (
-    Endpoint("/v1/chat/completions/render", Kind.RENDER_CHAT),
-    Endpoint("/v1/completions/render", Kind.RENDER_COMPLETION),
-    Endpoint("/v1/responses/render", Kind.RENDER_RESPONSES),
-    Endpoint("/v1/messages/render", Kind.RENDER_MESSAGES),
-    Endpoint("/tokenize", Kind.TOKENIZE),
-    Endpoint("/detokenize", Kind.DETOKENIZE),
+    Endpoint("/v1/chat/completions/render", RenderTarget.CHAT),
+    Endpoint("/v1/completions/render", RenderTarget.COMPLETION),
+    Endpoint("/v1/responses/render", RenderTarget.RESPONSES),
+    Endpoint("/v1/messages/render", RenderTarget.MESSAGES),
+    Endpoint("/tokenize", RenderTarget.TOKENIZE),
+    Endpoint("/detokenize", RenderTarget.DETOKENIZE),
 )
 
 
@@ -32,25 +32,19 @@ class _Render(ShardExchange):
     def __init__(
         self, endpoint: Endpoint, services: Services, pool: Pool, headers: dict[bytes, bytes]
     ) -> None:
-        super().__init__(endpoint.kind.value, endpoint.path, services, headers)
-        self._kind = endpoint.kind
+        super().__init__(endpoint.target.value, endpoint.path, services, headers)
+        self._target = endpoint.target
         self._pool = pool
 
     async def call(self, body: bytes) -> bytes:
         self.mode = "render"
-        call = Call(
+        call = Render(
             call_id=self._pool.new_call_id(),
-            kind=self._kind,
-            model="",
-            created=0,
-            # A caller's own ID becomes part of the rendered request's, as vLLM has it.
-            fallback_id=self.headers.get(b"x-request-id", b"").decode("latin-1"),
-            generate=b"",
-            stream_state=b"",
-            prompt_tokens=b"",
-            prompt_token_ids=b"",
-            request=body,
             trace_id=self.request_id,
+            target=self._target,
+            body=body,
+            # A caller's own ID becomes part of the rendered request's, as vLLM has it.
+            caller_id=self.headers.get(b"x-request-id", b"").decode("latin-1"),
         )
         return await self._pool.call(self._pool.least_busy(), call)
 

@@ -12,7 +12,7 @@ from core.protocol.options import ModelOptions
 from gateway.cli.flags import FLAGS, MODEL, Flag
 from gateway.engines.settings import EngineSettings
 from shards.messages.logs import LogSettings
-from shards.shard.entry import TableLimits
+from shards.messages.orders import TableLimits
 
 TESTED_VLLM = "0.33."
 

@@ -10,29 +10,32 @@ from collections import OrderedDict
 import msgspec
 import xxhash
 
-from core.protocol.wire import Call, Kind
+from core.protocol.calls import Call, DerenderChatChunk, DerenderCompletionChunk, Work
 
 LEAST_BYTES = 2048
 """Shorter parts always travel: naming them costs more than sending them."""
 
-_STREAMED = frozenset({Kind.CHAT_STREAM, Kind.COMPLETION_STREAM})
 _REMEMBERED = 8192
 
 
-def name_contexts(call: Call, seed: int) -> Call:
+def name_contexts(call: Work, seed: int) -> Work:
     """Name the large parts of a streamed call by digest.
 
     Args:
         call: The call with all its bytes.
         seed: Secret of this machine, so that no client can make two parts share a digest.
     """
-    if call.kind not in _STREAMED:
-        return call
-    prompt = _digest(call.prompt_token_ids, seed)
-    request = _digest(call.request, seed) if call.kind is Kind.CHAT_STREAM else b""
-    if not (prompt or request):
-        return call
-    return msgspec.structs.replace(call, prompt_digest=prompt, request_digest=request)
+    match call:
+        case DerenderChatChunk():
+            digests = {
+                "prompt_digest": _digest(call.prompt_token_ids, seed),
+                "request_digest": _digest(call.request, seed),
+            }
+        case DerenderCompletionChunk():
+            digests = {"prompt_digest": _digest(call.prompt_token_ids, seed)}
+        case _:
+            return call
+    return msgspec.structs.replace(call, **digests) if any(digests.values()) else call
 
 
 class HeldContexts:
@@ -44,19 +47,20 @@ class HeldContexts:
 
     def lighten(self, call: Call) -> Call:
         """Leave out the bytes the shard holds, and note those it is about to get."""
-        prompt, request = call.prompt_digest, call.request_digest
-        if not (prompt or request):
-            return call
-        return msgspec.structs.replace(
-            call,
-            prompt_token_ids=b"" if self._knows(prompt) else call.prompt_token_ids,
-            request=b"" if self._knows(request) else call.request,
-        )
+        left_out = {}
+        if isinstance(call, DerenderChatChunk | DerenderCompletionChunk):
+            if self._knows(call.prompt_digest):
+                left_out["prompt_token_ids"] = b""
+            if isinstance(call, DerenderChatChunk) and self._knows(call.request_digest):
+                left_out["request"] = b""
+        return msgspec.structs.replace(call, **left_out) if left_out else call
 
     def forget(self, call: Call) -> None:
         """The shard lacks what a call names."""
-        for digest in (call.prompt_digest, call.request_digest):
-            self._held.pop(digest, None)
+        if isinstance(call, DerenderChatChunk | DerenderCompletionChunk):
+            self._held.pop(call.prompt_digest, None)
+        if isinstance(call, DerenderChatChunk):
+            self._held.pop(call.request_digest, None)
 
     def clear(self) -> None:
         """The shard was replaced."""

@@ -7,31 +7,29 @@ import os
 import msgspec
 import xxhash
 
+from core.protocol.calls import (
+    AdvanceStream,
+    AnswerWhole,
+    DerenderCall,
+    DerenderChat,
+    DerenderChatChunk,
+    DerenderCompletion,
+    DerenderCompletionChunk,
+    MakePlan,
+    OpenStream,
+    Render,
+    Stats,
+    Work,
+)
 from core.protocol.errors import Overloaded, ShardUnavailable
 from core.protocol.ids import rendezvous
-from core.protocol.wire import Call, Kind, Ready
 from shards.messages.counters import TableCounters, counters_decoder
+from shards.messages.orders import PoolSettings
+from shards.messages.replies import Ready
 from shards.pool.digests import name_contexts
-from shards.pool.shard_connection import Link
+from shards.pool.shard_connection import ShardConnection
 
 _STAND_IN_AFTER_S = 1.0
-
-
-class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the shards are and how much work may wait for them."""
-
-    addresses: tuple[str, ...]
-    """Socket path of each shard, by index."""
-    authkey: bytes
-    name: str = "shard"
-    """What one of them is called in messages."""
-    max_calls_in_flight: int = 256
-    """Calls one shard may have without an answer; more are refused."""
-    max_bytes_in_flight: int = 512 * 1024 * 1024
-    """Bytes of calls one shard may have without an answer; more are refused."""
-    max_reply_bytes: int = 4 * 1024 * 1024 * 1024
-    recovery_timeout_s: float = 40.0
-    """How long calls wait for the successor of a shard that ended."""
 
 
 class ShardStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +51,10 @@ class Pool:
     def __init__(self, settings: PoolSettings) -> None:
         """Describe the shards; `start` connects."""
         self._settings = settings
-        self._links = [
-            Link(shard, address, settings.authkey, settings.max_reply_bytes, settings.name)
+        self._connections = [
+            ShardConnection(
+                shard, address, settings.authkey, settings.max_reply_bytes, settings.name
+            )
             for shard, address in enumerate(settings.addresses)
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,20 +65,20 @@ class Pool:
     async def start(self) -> None:
         """Begin to connect; returns at once."""
         timeout_s = self._settings.recovery_timeout_s
-        self._tasks = [asyncio.create_task(link.run(timeout_s)) for link in self._links]
+        self._tasks = [asyncio.create_task(peer.run(timeout_s)) for peer in self._connections]
 
     async def close(self) -> None:
-        """Drop every connection; calls in flight are refused."""
+        """Drop every peer; calls in flight are refused."""
         for task in self._tasks:
             task.cancel()
-        for link in self._links:
-            link.close()
+        for peer in self._connections:
+            peer.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def refuse_pending(self) -> None:
         """Refuse every call in flight: the server is about to end."""
-        for link in self._links:
-            link.refuse_pending("the server is shutting down")
+        for peer in self._connections:
+            peer.refuse_pending("the server is shutting down")
 
     def new_call_id(self) -> int:
         """Draw the `call_id` of the next call."""
@@ -89,30 +89,33 @@ class Pool:
 
         While that one is away for longer than a restart takes, another one stands in.
         """
-        home = self._links[rendezvous(key, len(self._links))]
+        home = self._connections[rendezvous(key, len(self._connections))]
         if not self.is_away(home.shard):
             return home.shard
-        connected = [link for link in self._links if link.connected] or [home]
+        connected = [peer for peer in self._connections if peer.connected] or [home]
         return connected[rendezvous(key, len(connected))].shard
 
     def is_away(self, shard: int) -> bool:
         """Whether a shard is gone for longer than a restart takes."""
-        link = self._links[shard]
-        return not link.connected and link.away_s >= _STAND_IN_AFTER_S
+        peer = self._connections[shard]
+        return not peer.connected and peer.away_s >= _STAND_IN_AFTER_S
 
     def connected(self) -> list[int]:
         """Shards that answer at once."""
-        return [link.shard for link in self._links if link.connected]
+        return [peer.shard for peer in self._connections if peer.connected]
 
     def least_busy(self) -> int:
         """Shard with the fewest calls in flight, connected ones first."""
-        return min(self._links, key=lambda link: (not link.connected, len(link.pending))).shard
+        return min(
+            self._connections,
+            key=lambda peer: (not peer.connected, len(peer.pending)),
+        ).shard
 
     def close_session(self, shard: int, session: str) -> None:
         """Have a shard forget a stream of the front door."""
-        self._links[shard].close_session(session)
+        self._connections[shard].close_session(session)
 
-    async def call(self, shard: int, call: Call) -> bytes:
+    async def call(self, shard: int, call: Work) -> bytes:
         """Have a shard answer.
 
         Calls of a session are not refused for want of room: each has one in flight at most, and
@@ -122,30 +125,30 @@ class Pool:
             DerenderError: The shard's own refusal; ShardUnavailable before it first serves or when
                 its successor does not come; Overloaded; ShardLostTwice.
         """
-        link = self._links[shard]
-        if link.ready is None:
+        peer = self._connections[shard]
+        if peer.ready is None:
             raise ShardUnavailable(self.readiness() or f"the {self._settings.name}s are warming up")
         size = 0
-        if not call.session:
+        if not isinstance(call, OpenStream | AdvanceStream):
             call = name_contexts(call, self._seed)
             size = _size(call)
-            self._check_room(link, size)
+            self._check_room(peer, size)
         try:
-            return await link.submit(call, size)
+            return await peer.submit(call, size)
         except asyncio.CancelledError:
-            link.cancel(call.call_id)
+            peer.cancel(call.call_id)
             raise
 
-    def _check_room(self, link: Link, size: int) -> None:
-        if len(link.pending) >= self._settings.max_calls_in_flight:
-            raise Overloaded(f"{link.name} has {len(link.pending)} requests waiting")
-        room = self._settings.max_bytes_in_flight - link.pending_bytes
-        if link.pending and size > room:
-            raise Overloaded(f"{link.name} has {link.pending_bytes} bytes of requests waiting")
+    def _check_room(self, peer: ShardConnection, size: int) -> None:
+        if len(peer.pending) >= self._settings.max_calls_in_flight:
+            raise Overloaded(f"{peer.name} has {len(peer.pending)} requests waiting")
+        room = self._settings.max_bytes_in_flight - peer.pending_bytes
+        if peer.pending and size > room:
+            raise Overloaded(f"{peer.name} has {peer.pending_bytes} bytes of requests waiting")
 
     async def counters(self, timeout_s: float = 1.0) -> dict[int, TableCounters]:
         """Counters of the live streams of every shard that answers in time, by shard."""
-        asked = [(link.shard, self._ask(link)) for link in self._links if link.connected]
+        asked = [(peer.shard, self._ask(peer)) for peer in self._connections if peer.connected]
         tasks = {asyncio.ensure_future(asking): shard for shard, asking in asked}
         if not tasks:
             return {}
@@ -154,44 +157,57 @@ class Pool:
             task.cancel()
         return {tasks[task]: task.result() for task in done if task.exception() is None}
 
-    async def _ask(self, link: Link) -> TableCounters:
-        call = Call(self.new_call_id(), Kind.STATS, "", 0, "", b"", b"", b"", b"", b"")
+    async def _ask(self, peer: ShardConnection) -> TableCounters:
+        call = Stats(call_id=self.new_call_id())
         try:
-            return counters_decoder.decode(await link.submit(call, 0))
+            return counters_decoder.decode(await peer.submit(call, 0))
         except asyncio.CancelledError:
-            link.cancel(call.call_id)
+            peer.cancel(call.call_id)
             raise
 
     def readiness(self) -> str | None:
         """Why the service does not serve fully; None when every shard serves."""
-        missing = [link for link in self._links if not link.connected]
+        missing = [peer for peer in self._connections if not peer.connected]
         if not missing:
             return None
         state = "restarting" if missing[0].ready else "warming up"
-        numbers = ", ".join(str(link.shard) for link in missing)
-        shards = f"{len(missing)} of {len(self._links)} {self._settings.name}s"
+        numbers = ", ".join(str(peer.shard) for peer in missing)
+        shards = f"{len(missing)} of {len(self._connections)} {self._settings.name}s"
         return f"{shards} do not serve ({state}: {numbers})"
 
     @property
     def ready(self) -> Ready | None:
         """What the shards say of the model; None before the first serves."""
-        return next((link.ready for link in self._links if link.ready), None)
+        return next((peer.ready for peer in self._connections if peer.ready), None)
 
     def stats(self) -> list[ShardStats]:
         """Every shard as it is now."""
         return [
             ShardStats(
-                shard=link.shard,
-                connected=link.connected,
-                in_flight=len(link.pending),
-                restarts=max(0, link.generations - 1),
-                resent=link.resent,
+                shard=peer.shard,
+                connected=peer.connected,
+                in_flight=len(peer.pending),
+                restarts=max(0, peer.generations - 1),
+                resent=peer.resent,
             )
-            for link in self._links
+            for peer in self._connections
         ]
 
 
-def _size(call: Call) -> int:
-    """Bytes of a call's parts."""
-    parts = (call.generate, call.stream_state, call.prompt_token_ids, call.request)
-    return sum(map(len, parts))
+def _size(call: Work) -> int:
+    """Bytes of a call's large parts."""
+    match call:
+        case Render() | MakePlan():
+            return len(call.body)
+        case AnswerWhole():
+            return len(call.recipe) + sum(map(len, call.bodies))
+        case OpenStream() | AdvanceStream():
+            return 0
+        case DerenderChatChunk() | DerenderCompletionChunk():
+            return len(call.stream_state) + _derender_size(call)
+        case DerenderChat() | DerenderCompletion():
+            return _derender_size(call)
+
+
+def _derender_size(call: DerenderCall) -> int:
+    return len(call.generate) + len(call.prompt_token_ids) + len(call.request)

@@ -7,9 +7,9 @@ stream's journal, a few bytes per token, and opens the stream anew where its sha
 import os
 from collections import Counter
 
+from core.protocol.calls import AdvanceStream, OpenStream
 from core.protocol.errors import Overloaded, ShardUnavailable, StreamMissing
-from core.protocol.plan import Advance, EngineEvent, advance_decoder, events_encoder
-from core.protocol.wire import Call, Kind
+from core.protocol.plan import Advance, EngineEvent, advance_decoder
 from shards.pool.pool import Pool
 
 _REOPENINGS = 10
@@ -85,7 +85,15 @@ class Session:
         Raises:
             DerenderError: It refuses, or cannot be had.
         """
-        await self._pool.call(self._shard, self._call(Kind.SERVE_OPEN, bytes(self._journal)))
+        call = OpenStream(
+            call_id=self._pool.new_call_id(),
+            trace_id=self._trace_id,
+            session=self._name,
+            recipe=self._recipe,
+            created=self._created,
+            journal=bytes(self._journal),
+        )
+        await self._pool.call(self._shard, call)
 
     async def advance(self, events: list[EngineEvent]) -> Advance:
         """Have the shard take events of the engine.
@@ -93,12 +101,11 @@ class Session:
         Raises:
             DerenderError: No shard can take them.
         """
-        frame = events_encoder.encode(events)
         for _ in range(_REOPENINGS):
             if self._pool.is_away(self._shard):
                 await self._move()
             try:
-                answer = await self._pool.call(self._shard, self._call(Kind.SERVE_EVENTS, frame))
+                answer = await self._pool.call(self._shard, self._advance_call(events))
             except StreamMissing:
                 self._sessions.reopened += 1
                 await self.open()
@@ -127,18 +134,10 @@ class Session:
             self._pool.close_session(self._shard, self._name)
             self._sessions.give_place(self._shard)
 
-    def _call(self, kind: Kind, generate: bytes) -> Call:
-        return Call(
+    def _advance_call(self, events: list[EngineEvent]) -> AdvanceStream:
+        return AdvanceStream(
             call_id=self._pool.new_call_id(),
-            kind=kind,
-            model="",
-            created=self._created,
-            fallback_id="",
-            generate=generate,
-            stream_state=b"",
-            prompt_tokens=b"",
-            prompt_token_ids=b"",
-            request=self._recipe if kind is Kind.SERVE_OPEN else b"",
             trace_id=self._trace_id,
             session=self._name,
+            events=events,
         )

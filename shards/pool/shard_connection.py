@@ -1,8 +1,8 @@
 """One gateway worker's connection to one shard: calls out, replies in, and mending it.
 
-A shard works on the calls of a connection in order, so when it ends, the oldest unanswered call is
-the one it may have died of. That call is blamed; a call blamed twice is given up, every other one
-is sent again to the successor. Memory: the messages of the calls in flight.
+A shard notes which call it works on, in memory that outlives it, so when it ends, that call is
+blamed; the oldest unanswered one where it left no word. A call blamed twice is given up, every
+other one is sent again to the successor. Memory: the messages of the calls in flight.
 """
 
 import asyncio
@@ -15,15 +15,23 @@ from typing import Any, cast
 
 import msgspec
 
+from core.protocol.calls import (
+    AdvanceStream,
+    Call,
+    Cancel,
+    CloseStream,
+    OpenStream,
+    Stats,
+    Work,
+    call_encoder,
+)
 from core.protocol.errors import DerenderError, FaultCode, ShardLostTwice, ShardUnavailable
-from core.protocol.wire import Call, Kind, Ready, call_encoder, reply_decoder
 from shards.messages.channel import FrameReader, connect, header
 from shards.messages.last_call import last_call
+from shards.messages.replies import Ready, ready_decoder, reply_decoder
 from shards.pool.digests import HeldContexts
 
 _logger = logging.getLogger(__name__)
-
-_ready_decoder = msgspec.msgpack.Decoder(Ready)
 
 _FIRST_RETRY_S = 0.01
 _LONGEST_RETRY_S = 0.25
@@ -36,7 +44,7 @@ class _Pending:
 
     __slots__ = ("blames", "call", "future", "size")
 
-    def __init__(self, call: Call, size: int, future: "asyncio.Future[bytes]") -> None:
+    def __init__(self, call: Work | Stats, size: int, future: "asyncio.Future[bytes]") -> None:
         self.call = call
         self.size = size
         self.future = future
@@ -63,7 +71,7 @@ class _FrameProtocol(asyncio.Protocol):
                 if self.greeting.done():
                     self._on_reply(message)
                 else:
-                    self.greeting.set_result(_ready_decoder.decode(message))
+                    self.greeting.set_result(ready_decoder.decode(message))
         except (ValueError, msgspec.DecodeError) as error:
             _logger.error("a shard sent what is no reply: %s", error)
             if self.transport is not None:
@@ -74,7 +82,7 @@ class _FrameProtocol(asyncio.Protocol):
             self.lost.set_result(None)
 
 
-class Link:
+class ShardConnection:
     """Keeps one shard connected and its calls answered.
 
     Attributes:
@@ -122,7 +130,7 @@ class Link:
         """Seconds since the shard was lost; 0 while it is connected or was never met."""
         return time.monotonic() - self._lost_at if self._lost_at else 0.0
 
-    def submit(self, call: Call, size: int) -> "asyncio.Future[bytes]":
+    def submit(self, call: Work | Stats, size: int) -> "asyncio.Future[bytes]":
         """Send a call of `size` bytes, or keep it for the successor of a shard that just ended."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.pending[call.call_id] = _Pending(call, size, future)
@@ -135,12 +143,12 @@ class Link:
         pending = self._take(call_id)
         if pending is not None:
             pending.future.cancel()
-            self._send(_notice(Kind.CANCEL, call_id))
+            self._send(Cancel(call_id=call_id))
 
     def close_session(self, session: str) -> None:
         """Have the shard forget a stream of the front door."""
         self._session_blames.pop(session, None)
-        self._send(_notice(Kind.SERVE_CLOSE, session=session))
+        self._send(CloseStream(call_id=0, session=session))
 
     def _send(self, call: Call) -> None:
         if (transport := self._open_transport) is not None:
@@ -214,7 +222,7 @@ class Link:
         if pending is None or pending.future.done():
             return
         if reply.fault is None:
-            if pending.call.kind is Kind.SERVE_EVENTS:
+            if isinstance(pending.call, AdvanceStream):
                 # The shard outlived what the stream was blamed for.
                 self._session_blames.pop(pending.call.session, None)
             pending.future.set_result(reply.body)
@@ -248,17 +256,12 @@ class Link:
 
     def _count_blame(self, blamed: _Pending) -> int:
         """Blames of a call; the calls of a stream are opened anew, so theirs are added up."""
-        session = blamed.call.session
-        if not session:
+        if not isinstance(blamed.call, OpenStream | AdvanceStream):
             blamed.blames += 1
             return blamed.blames
+        session = blamed.call.session
         self._session_blames[session] = self._session_blames.get(session, 0) + 1
         return self._session_blames[session]
-
-
-def _notice(kind: Kind, call_id: int = 0, session: str = "") -> Call:
-    """A call without a reply."""
-    return Call(call_id, kind, "", 0, "", b"", b"", b"", b"", b"", session=session)
 
 
 def _write(transport: asyncio.Transport, message: bytes) -> None:

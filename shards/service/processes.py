@@ -14,14 +14,11 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
-import msgspec
-
-from core.protocol.wire import Ready
-from shards.shard.entry import ShardSpec, run_shard
+from shards.messages.orders import ShardSpec
+from shards.messages.replies import Ready, ready_decoder
+from shards.shard.entry import run_shard
 
 _logger = logging.getLogger(__name__)
-
-_ready_decoder = msgspec.msgpack.Decoder(Ready)
 
 _STEADY_S = 30.0
 _FIRST_DELAY_S = 0.25
@@ -71,7 +68,7 @@ class Shard:
     def hear(self) -> bool:
         """Read the report; False when the shard has ended."""
         try:
-            self.ready = _ready_decoder.decode(self._control.recv_bytes())
+            self.ready = ready_decoder.decode(self._control.recv_bytes())
         except (EOFError, OSError):
             self._control.close()
             return False
@@ -190,7 +187,6 @@ class Gateway:
 
     def __init__(self, command: tuple[str, ...], order: bytes, listener: socket.socket) -> None:
         """Start the process and hand it the listening socket."""
-        self.forked_at = time.monotonic()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, pass_fds=(listener.fileno(),)
         )

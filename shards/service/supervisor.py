@@ -21,11 +21,18 @@ from setproctitle import setproctitle
 
 from core.protocol.options import ModelOptions
 from shards.messages.logs import LogSettings, configure
-from shards.pool.pool import PoolSettings
+from shards.messages.orders import (
+    WARM_VARIABLE,
+    GatewayOrder,
+    PoolSettings,
+    Role,
+    ShardSpec,
+    TableLimits,
+    WarmOrder,
+)
 from shards.service.processes import Backoff, Gateway, Shard, WarmParent
 from shards.service.shutdown import end
 from shards.service.signals import END_SIGNALS, SignalRecord
-from shards.shard.entry import WARM_VARIABLE, GatewayOrder, Role, ShardSpec, TableLimits, WarmOrder
 
 _logger = logging.getLogger(__name__)
 

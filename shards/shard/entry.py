@@ -1,88 +1,23 @@
 """The first function of a shard process, importable by the supervisor without loading vLLM."""
 
-from enum import StrEnum
+import importlib
+import os
 from multiprocessing.connection import Connection
 
-import msgspec
+from shards.messages.orders import ShardSpec
+from shards.messages.replies import Ready, reply_encoder
+from shards.shard import warm
 
-from core.protocol.options import ModelOptions
-from shards.messages.logs import LogSettings
-from shards.pool.pool import PoolSettings
-
-WARM_VARIABLE = "_DERENDER_WARM"
-"""Environment variable that carries a `WarmOrder` to the warmed parent."""
-
-
-class WarmOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the warmed parent loads."""
-
-    options: ModelOptions
-    logs: LogSettings
-    supervisor_pid: int
-    render: bool = False
-    """Load vLLM's renderer too."""
-
-
-class GatewayOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line on a gateway's standard input."""
-
-    listen_fd: int
-    """Inherited listening socket."""
-    supervisor_pid: int
-    directory: str
-    """Private folder of the shards' sockets."""
-    pool: PoolSettings
-    render_pool: PoolSettings | None = None
-    """The bulk shards; None where none are run."""
-    settings: msgspec.Raw
-    """The gateway's own settings, as its command line made them."""
-
-
-class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one shard's table."""
-
-    streams: int = 4096
-    """Live streams; 0 keeps none, so that every call replays."""
-    tokens: int = 8_000_000
-    """Prompt and output tokens of all live streams."""
-    ttl_s: float = 300.0
-    """How long a stream may go without a call."""
-
-
-class Role(StrEnum):
-    """What a shard is for."""
-
-    STREAM = "shard"
-    RENDER = "render shard"
-    """Bulk work: render and tokenize, so that no long prompt delays a chunk."""
-
-
-class ShardSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shard needs to know."""
-
-    shard: int
-    """Index among the shards of its role."""
-    address: str
-    """Socket path it listens on."""
-    authkey: bytes
-    max_frame_bytes: int
-    """Longest call it reads."""
-    logs: LogSettings
-    table: TableLimits = TableLimits()
-    """Bounds of its live streams."""
-    successor: bool = False
-    """It replaces a shard that ended."""
-    role: Role = Role.STREAM
-
-    @property
-    def name(self) -> str:
-        """How logs and process lists show it."""
-        return f"{self.role.value} {self.shard}"
+_SERVER = "shards.shard.server"
+"""Named, not imported: it loads vLLM, which only the warmed parent and its children may hold."""
 
 
 def run_shard(spec: ShardSpec, supervisor: Connection) -> None:
-    """Serve until the supervisor closes its end of the pipe."""
-    # The one import inside a function: only the child may load what the warmed parent holds.
-    from shards.shard.server import serve
-
-    serve(spec, supervisor)
+    """Serve until the supervisor closes its end of the pipe, or say why that cannot be."""
+    outcome = warm.outcome
+    failure = "the warmed parent did not load the model" if outcome is None else outcome.failure
+    if failure is None:
+        importlib.import_module(_SERVER).serve(spec, supervisor)
+        return
+    refusal = Ready(shard=spec.shard, pid=os.getpid(), error=failure)
+    supervisor.send_bytes(reply_encoder.encode(refusal))

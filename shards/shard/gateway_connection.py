@@ -16,7 +16,7 @@ _MOST_BUFFERS = 512
 """Fewer than a system call takes."""
 
 
-class Peer:
+class GatewayConnection:
     """One connection.
 
     Attributes:
@@ -40,11 +40,6 @@ class Peer:
     def fileno(self) -> int:
         """The descriptor, for a selector."""
         return self._descriptor
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection was closed here."""
-        return self._connection.closed
 
     @property
     def stalled_s(self) -> float:

@@ -15,7 +15,7 @@ from core.derender.contexts import StreamContext
 from core.derender.live.stream import LiveStream
 from core.derender.live.streams import Cause, Outcome
 from shards.messages.counters import TableCounters
-from shards.shard.entry import TableLimits
+from shards.messages.orders import TableLimits
 
 _REMEMBERED = 4
 """Streams remembered by name after they went, per stream the table may hold."""

@@ -11,66 +11,27 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Generator
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from setproctitle import setproctitle
 
-from core.protocol.limits import Limits
-from core.protocol.wire import Call
-from shards.messages.counters import TableCounters
 from shards.messages.logs import configure
-from shards.shard.entry import WARM_VARIABLE, TableLimits, WarmOrder
+from shards.messages.orders import WARM_VARIABLE, WarmOrder
 
 _logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 
 
-class Answerer(Protocol):
-    """What a shard answers with; `shards.shard.model.ShardModel` is one.
-
-    Named here so that a shard can say why vLLM did not load without loading it.
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Served names, the first one reported."""
-
-    @property
-    def limits(self) -> Limits:
-        """Bounds every call must keep."""
-
-    def begin(self, call: Call) -> bytes | Generator[bool, None, bytes]:
-        """The JSON of the response to a call, or the steps that lead to it."""
-
-    def warm_up(self) -> None:
-        """Answer a few calls of its own."""
-
-    def start_rendering(self) -> None:
-        """Prepare to render, in a process that is not forked any more."""
-
-    def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
-        """Keep live streams between calls from here on."""
-
-    def expire_streams(self) -> None:
-        """Let go of streams that were idle too long."""
-
-    def close_session(self, session: str) -> None:
-        """Nobody waits for a stream of the front door any more."""
-
-    def counters(self) -> TableCounters:
-        """What happened to live streams so far."""
-
-
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What warming left behind."""
 
     pid: int
-    derenderer: Answerer | None = None
+    answerer: object = None
+    """A `core.answerer.Answerer`, which cannot be named here without loading vLLM."""
     failure: str | None = None
+    """Why there is none, in one line."""
 
 
 class _Steps:
@@ -107,8 +68,8 @@ def warm(order: WarmOrder) -> Outcome:
     gc.disable()
     try:
         steps("importing vLLM (about 15 s)")
-        model = importlib.import_module("shards.shard.model")
-        built = model.build(order.options, steps, render=order.render)
+        loading = importlib.import_module("shards.shard.loading")
+        built = loading.build(order.options, steps, render=order.render)
     except Exception as error:
         _logger.debug("warming failed", exc_info=True)
         return Outcome(pid=pid, failure=f"{type(error).__name__}: {_first_line(error)}")
@@ -123,7 +84,7 @@ def warm(order: WarmOrder) -> Outcome:
     threads = len(list(Path("/proc/self/task").iterdir()))
     _logger.debug("warm with %d threads", threads)
     _logger.info("warm after %.1f s", steps.total_s)
-    return Outcome(pid=pid, derenderer=built)
+    return Outcome(pid=pid, answerer=built)
 
 
 def _first_line(error: BaseException) -> str:

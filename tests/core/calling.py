@@ -4,9 +4,11 @@ import json
 from functools import cache
 from typing import Any, NamedTuple
 
-from core.answerer import Derenderer
+from core.answerer import Answerer
+from core.protocol.calls import DerenderCall
+from core.protocol.envelope import Named, derender_call, envelope_decoder
 from core.protocol.options import ModelOptions
-from core.protocol.wire import Call, Kind, envelope_decoder, present
+from core.protocol.plan import ApiName
 from core.vllm_adapter import Model, Tokens, load_model
 from tests import models
 from tests.serving import DEMO_MODEL
@@ -62,9 +64,9 @@ def model(setup: Setup) -> Model:
 
 
 @cache
-def derenderer(setup: Setup) -> Derenderer:
-    """The derenderer of a set-up, made once."""
-    return Derenderer(model(setup))
+def answerer(setup: Setup) -> Answerer:
+    """What answers for a set-up, made once."""
+    return Answerer(model(setup))
 
 
 def tokens(name: str) -> Tokens:
@@ -77,7 +79,7 @@ def encode(name: str, text: str) -> list[int]:
     return list(tokens(name).tokenizer.encode(text, add_special_tokens=False))
 
 
-def call_of(body: bytes, endpoint: str) -> Call:
+def call_of(body: bytes, endpoint: str) -> DerenderCall:
     """The call a gateway makes of a request body.
 
     Args:
@@ -85,25 +87,14 @@ def call_of(body: bytes, endpoint: str) -> Call:
         endpoint: `chat` or `completion`.
     """
     envelope = envelope_decoder.decode(body)
-    chat = endpoint == "chat"
-    if envelope.stream:
-        kind = Kind.CHAT_STREAM if chat else Kind.COMPLETION_STREAM
-        generate = envelope.generate_chunk
-    else:
-        kind = Kind.CHAT if chat else Kind.COMPLETION
-        generate = envelope.generate_response if chat else envelope.generate_responses
-    return Call(
+    named = Named(
         call_id=1,
-        kind=kind,
+        trace_id="",
         model=envelope.model or "m",
         created=CREATED,
         fallback_id="fallback",
-        generate=present(generate),
-        stream_state=present(envelope.stream_state),
-        prompt_tokens=present(envelope.prompt_tokens),
-        prompt_token_ids=present(envelope.prompt_token_ids),
-        request=present(envelope.chat_request if chat else envelope.completion_request),
     )
+    return derender_call(envelope, ApiName(endpoint), named)
 
 
 def answer(setup: Setup, body: Json, endpoint: str = "chat") -> Json:
@@ -113,7 +104,7 @@ def answer(setup: Setup, body: Json, endpoint: str = "chat") -> Json:
         DerenderError: It is refused.
     """
     call = call_of(json.dumps(body).encode(), endpoint)
-    return json.loads(derenderer(setup).answer(call))
+    return json.loads(answerer(setup).answer(call))
 
 
 def stream(setup: Setup, bodies: list[Json], endpoint: str = "chat") -> list[Json]:

@@ -7,25 +7,23 @@ import json
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
 
-from core.answerer import Derenderer
+from core.answerer import Answerer
 from core.front.journal import Entry, read
+from core.protocol.calls import AdvanceStream, AnswerWhole, MakePlan, OpenStream
 from core.protocol.plan import (
     Advance,
+    ApiName,
     EngineEvent,
     Plan,
     Recipe,
     advance_decoder,
-    bodies_encoder,
-    events_encoder,
     plan_decoder,
     recipe_decoder,
 )
-from core.protocol.wire import Call, Kind
 from core.render import render
 from core.vllm_adapter import Renderer, load_renderer
-from tests.core.calling import CREATED, Json, Setup, derenderer, model, options
+from tests.core.calling import CREATED, Json, Setup, answerer, model, options
 
 DONE = "[DONE]"
 REQUEST_ID = "front"
@@ -41,24 +39,16 @@ def renderer(setup: Setup) -> Renderer:
     return load_renderer(options(setup), model(setup))
 
 
-def call(kind: Kind, **members: Any) -> Call:
-    """A call of the front door."""
-    empty = dict.fromkeys(
-        ("generate", "stream_state", "prompt_tokens", "prompt_token_ids", "request"), b""
-    )
-    shared = {"call_id": 1, "kind": kind, "model": "m", "created": CREATED, "fallback_id": ""}
-    return Call(**{**shared, **empty, **members})
-
-
 def plan_of(setup: Setup, endpoint: str, body: Json) -> Plan:
     """What the front door is to do for a request body, JSON or what it decodes to.
 
     Raises:
         DerenderError: The request is refused.
     """
-    kind = Kind.PLAN_CHAT if endpoint == "chat" else Kind.PLAN_COMPLETION
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    asking = call(kind, request=raw, fallback_id=REQUEST_ID)
+    asking = MakePlan(
+        call_id=1, api=ApiName(endpoint), body=raw, caller_id=REQUEST_ID, engine_model="m"
+    )
     with warnings.catch_warnings():
         # vLLM reads a field of its own that it calls deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -96,18 +86,18 @@ class Door:
         advances: What each call answered.
     """
 
-    def __init__(self, setup: Setup, plan: Plan, shard: Derenderer | None = None) -> None:
+    def __init__(self, setup: Setup, plan: Plan, shard: Answerer | None = None) -> None:
         self.journal = b""
         self.data = b""
         self.advances: list[Advance] = []
         self._plan = plan
         self._setup = setup
-        self._shard = shard or derenderer(setup)
+        self._shard = shard or answerer(setup)
         self._open()
 
     def take(self, frame: Sequence[EngineEvent]) -> Advance:
         """Have the shard take events."""
-        sent = call(Kind.SERVE_EVENTS, session="s", generate=events_encoder.encode(frame))
+        sent = AdvanceStream(call_id=1, session="s", events=list(frame))
         advance = advance_decoder.decode(self._shard.answer(sent))
         self.journal += advance.journal
         self.data += advance.data
@@ -126,7 +116,7 @@ class Door:
 
     def move(self) -> None:
         """Go on in another shard, from the journal."""
-        self._shard = Derenderer(model(self._setup))
+        self._shard = Answerer(model(self._setup))
         self._open()
 
     @property
@@ -140,8 +130,12 @@ class Door:
         return list(read(self.journal))
 
     def _open(self) -> None:
-        opening = call(
-            Kind.SERVE_OPEN, session="s", request=self._plan.recipe, generate=self.journal
+        opening = OpenStream(
+            call_id=1,
+            session="s",
+            recipe=self._plan.recipe,
+            created=CREATED,
+            journal=self.journal,
         )
         self._shard.answer(opening)
 
@@ -173,8 +167,8 @@ def serve_whole(setup: Setup, plan: Plan, bodies: Iterable[Json]) -> Json:
         DerenderError: There is none.
     """
     raw = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
-    sent = call(Kind.SERVE, request=plan.recipe, generate=bodies_encoder.encode(raw))
-    return json.loads(derenderer(setup).answer(sent))
+    sent = AnswerWhole(call_id=1, recipe=plan.recipe, created=CREATED, bodies=raw)
+    return json.loads(answerer(setup).answer(sent))
 
 
 def payloads(data: bytes) -> list[Json]:

@@ -17,6 +17,9 @@ VOCABULARY = 100
 PLAIN = "plain"
 PARSERS = "parsers"
 
+UNSTREAMED = " is required when `stream` is false."
+STREAMED = " is required when `stream` is true."
+
 
 class Refusal(NamedTuple):
     """One bad input."""
@@ -228,8 +231,8 @@ TABLE = (
         " must be a list or null.",
     ),
     # The response.
-    chat("missing response", "generate_response", ABSENT, "generate_response", " is required."),
-    chat("null response", "generate_response", None, "generate_response", " is required."),
+    chat("missing response", "generate_response", ABSENT, "generate_response", UNSTREAMED),
+    chat("null response", "generate_response", None, "generate_response", UNSTREAMED),
     chat(
         "response list",
         "generate_response",
@@ -515,7 +518,7 @@ TABLE = (
         " (1 tokens) plus output_token_ids (30) plus the chunk's token_ids (2) exceed max…",
     ),
     # Streams.
-    chunk("missing", "generate_chunk", ABSENT, "generate_chunk", " is required."),
+    chunk("missing", "generate_chunk", ABSENT, "generate_chunk", STREAMED),
     chunk(
         "two choices",
         "generate_chunk.choices",
@@ -664,9 +667,7 @@ TABLE = (
     completion(
         "no responses", "generate_responses", [], "generate_responses", " must not be empty."
     ),
-    completion(
-        "missing responses", "generate_responses", ABSENT, "generate_responses", " is required."
-    ),
+    completion("missing responses", "generate_responses", ABSENT, "generate_responses", UNSTREAMED),
     completion(
         "responses object",
         "generate_responses",

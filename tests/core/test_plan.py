@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vllm.parser.utils import count_history_tool_calls
 
-from core.protocol.plan import Endpoint
+from core.protocol.plan import ApiName
 from core.vllm_adapter.requests import read_chat_request
 from tests.core.calling import (
     MAX_MODEL_LEN,
@@ -109,7 +109,7 @@ def test_every_prompt_is_asked_for_by_a_name_of_its_own() -> None:
     assert [request["request_id"] for request in asked(plan)] == names
     assert {request["sampling_params"]["n"] for request in asked(plan)} == {2}
     recipe = recipe_of(plan)
-    assert (recipe.endpoint, recipe.samples) == (Endpoint.COMPLETION, 2)
+    assert (recipe.api, recipe.samples) == (ApiName.COMPLETION, 2)
     ids = [encode("qwen", "a b"), encode("qwen", "é")]
     assert [request["token_ids"] for request in asked(plan)] == ids
     assert [request.prompt_tokens for request in plan.engine_requests] == [*map(len, ids)]

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-from core.answerer import Derenderer
+from core.answerer import Answerer
 from core.protocol.errors import BadRequest
 from core.vllm_adapter import ChatContext
 from tests.core import refusal_table as table
@@ -23,7 +23,7 @@ class Untouchable:
 
 
 @cache
-def server(parsers: bool) -> Derenderer:
+def server(parsers: bool) -> Answerer:
     """A server with the table's bounds, whose tokenizer raises when touched."""
     bounded: Any = copy.copy(model(QWEN if parsers else QWEN_PLAIN))
     bounded.tokens = Untouchable()
@@ -34,7 +34,7 @@ def server(parsers: bool) -> Derenderer:
         max_sequences=table.MAX_SEQUENCES,
         vocab_size=table.VOCABULARY,
     )
-    return Derenderer(bounded)
+    return Answerer(bounded)
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +48,8 @@ def untouchable_parsers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("case", table.TABLE, ids=lambda case: case.name)
 def test_bad_input_is_refused(case: table.Refusal) -> None:
-    call = call_of(json.dumps(case.body).encode(), case.endpoint)
     with pytest.raises(BadRequest) as refused:
+        call = call_of(json.dumps(case.body).encode(), case.endpoint)
         server(case.server == table.PARSERS).answer(call)
     error = refused.value
     assert error.param == case.param
@@ -62,8 +62,8 @@ def test_bad_input_is_refused(case: table.Refusal) -> None:
 
 @pytest.mark.parametrize("case", table.TABLE, ids=lambda case: case.name)
 def test_a_refusal_is_one_clear_sentence(case: table.Refusal) -> None:
-    call = call_of(json.dumps(case.body).encode(), case.endpoint)
     with pytest.raises(BadRequest) as refused:
+        call = call_of(json.dumps(case.body).encode(), case.endpoint)
         server(case.server == table.PARSERS).answer(call)
     message = refused.value.message
     assert "\n" not in message

@@ -10,9 +10,10 @@ import pytest
 from pydantic import ValidationError
 from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 
+from core.protocol.calls import Render, RenderTarget
 from core.protocol.errors import BadRequest, RenderRefused
+from core.protocol.faults import Fault
 from core.protocol.options import ModelOptions
-from core.protocol.wire import Call, Fault, Kind
 from core.render import render, warm_up
 from core.vllm_adapter import Renderer, load_model, load_renderer, rendering
 from core.vllm_adapter.rendered import RenderedRequest
@@ -43,21 +44,21 @@ def trusting() -> Iterator[Renderer]:
     signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
 
 
-def _ask(renderer: Renderer, kind: Kind, body: Any) -> Any:
+def _ask(renderer: Renderer, target: RenderTarget, body: Any) -> Any:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    call = Call(1, kind, "", 0, "", b"", b"", b"", b"", raw)
+    call = Render(call_id=1, target=target, body=raw, caller_id="")
     return json.loads(render(renderer, call))
 
 
 def test_a_trusted_request_template_is_used(trusting: Renderer) -> None:
     body = {"messages": MESSAGES, "chat_template": TEMPLATE}
-    rendered = _ask(trusting, Kind.RENDER_CHAT, body)["token_ids"]
-    assert rendered == _ask(trusting, Kind.TOKENIZE, {"prompt": "user: Hi"})["tokens"]
-    assert rendered == _ask(trusting, Kind.TOKENIZE, body)["tokens"]
+    rendered = _ask(trusting, RenderTarget.CHAT, body)["token_ids"]
+    assert rendered == _ask(trusting, RenderTarget.TOKENIZE, {"prompt": "user: Hi"})["tokens"]
+    assert rendered == _ask(trusting, RenderTarget.TOKENIZE, body)["tokens"]
 
 
 def test_defaults_of_the_server_reach_the_engine(trusting: Renderer) -> None:
-    answer = _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES, "reasoning_effort": "high"})
+    answer = _ask(trusting, RenderTarget.CHAT, {"messages": MESSAGES, "reasoning_effort": "high"})
     assert answer["sampling_params"]["temperature"] == 0.25
     assert answer["sampling_params"]["max_tokens"] == 100
     assert answer["parse_context"]["chat_template_kwargs"]["reasoning_effort"] == "max"
@@ -69,16 +70,16 @@ def test_an_endless_template_is_stopped(
     monkeypatch.setattr(rendering, "CALL_CPU_S", 0.3)
     endless = "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}"
     with pytest.raises(RenderRefused) as refused:
-        _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES, "chat_template": endless})
+        _ask(trusting, RenderTarget.CHAT, {"messages": MESSAGES, "chat_template": endless})
     assert refused.value.status == 400
     assert "more than 0.3 s" in refused.value.message
-    assert _ask(trusting, Kind.RENDER_CHAT, {"messages": MESSAGES})["token_ids"]
+    assert _ask(trusting, RenderTarget.CHAT, {"messages": MESSAGES})["token_ids"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"prompt": "\xff"}', b"[" * 100_000])
 def test_what_is_no_json_is_refused(trusting: Renderer, body: bytes) -> None:
     with pytest.raises(BadRequest, match=r"^the body (is|must)"):
-        _ask(trusting, Kind.TOKENIZE, body)
+        _ask(trusting, RenderTarget.TOKENIZE, body)
 
 
 def test_a_refusal_crosses_a_pipe_whole() -> None:

@@ -6,10 +6,10 @@ from collections import Counter
 
 import msgspec
 
+from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import FaultCode
-from core.protocol.wire import Call
 from gateway.client.conversation import Conversation
-from shards.shard.entry import TableLimits
+from shards.messages.orders import TableLimits
 from tests.core.calling import Json, Setup
 from tests.core.oracle import Refused, comparable_chunk, oracle
 from tests.core.test_differential import with_caller_prompt
@@ -72,7 +72,7 @@ class Walk:
     def ended(self) -> bool:
         return self.at >= len(self.bodies)
 
-    def call(self, at: int) -> Call:
+    def call(self, at: int) -> DerenderChatChunk:
         return call_for(_encode(self.bodies[at]))
 
 

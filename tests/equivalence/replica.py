@@ -1,4 +1,4 @@
-"""A shard without its process: a derenderer with a table of live streams, called as a pool does."""
+"""A shard without its process: answers with a table of live streams, called as a pool does."""
 
 import json
 from collections.abc import Generator
@@ -7,12 +7,12 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from core.answerer import Derenderer
+from core.answerer import Answerer
+from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import ContextMissing, DerenderError, FaultCode
-from core.protocol.wire import Call, envelope_decoder
 from shards.messages.counters import TableCounters
+from shards.messages.orders import TableLimits
 from shards.pool.digests import HeldContexts
-from shards.shard.entry import TableLimits
 from shards.shard.stream_table import StreamTable
 from tests.core.calling import Json, Setup, call_of, model
 
@@ -28,17 +28,17 @@ class Refusal(NamedTuple):
 Answer = bytes | Refusal
 
 
-def call_for(body: bytes | Json) -> Call:
+def call_for(body: bytes | Json) -> DerenderChatChunk:
     """The call a gateway makes of a body, every one at the same time."""
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    made = call_of(raw, "chat")
-    return msgspec.structs.replace(made, checkpoints=envelope_decoder.decode(raw).checkpoints)
+    made = call_of(body if isinstance(body, bytes) else json.dumps(body).encode(), "chat")
+    assert isinstance(made, DerenderChatChunk)
+    return made
 
 
-def replayed(setup: Setup, call: Call) -> Answer:
+def replayed(setup: Setup, call: DerenderChatChunk) -> Answer:
     """What a server that keeps nothing answers: the measure of every answer."""
     try:
-        return Derenderer(model(setup)).answer(call)
+        return Answerer(model(setup)).answer(call)
     except DerenderError as error:
         return Refusal(error.code, error.message, error.param)
 
@@ -61,7 +61,7 @@ class Replica:
 
     def _start(self, *, successor: bool) -> None:
         self.table = StreamTable(self._limits, lambda: self._now, successor=successor)
-        self._derenderer = Derenderer(model(self._setup), self.table)
+        self._answerer = Answerer(model(self._setup), self.table)
 
     def restart(self, *, noticed: bool) -> None:
         """Lose everything; the calling side may not have noticed."""
@@ -75,11 +75,11 @@ class Replica:
         self._now += seconds
         self.table.expire()
 
-    def answer(self, call: Call) -> Answer:
+    def answer(self, call: DerenderChatChunk) -> Answer:
         """The answer, however many slices it takes."""
         return finish(self.begin(call))
 
-    def abandon(self, call: Call, steps: int) -> None:
+    def abandon(self, call: DerenderChatChunk, steps: int) -> None:
         """Begin a call that nobody waits for in the end."""
         begun = self.begin(call)
         try:
@@ -89,20 +89,25 @@ class Replica:
             return
         begun.close()
 
-    def begin(self, call: Call) -> Generator[bool, None, bytes]:
+    def begin(self, call: DerenderChatChunk) -> Generator[bool, None, bytes]:
         """The steps of a call, sent again with its contexts where the shard lacks them."""
         named = self._named(call)
         try:
-            return (yield from self._steps(self._held.lighten(named)))
+            return (yield from self._steps(self._lightened(named)))
         except ContextMissing:
             self._held.forget(named)
-            return (yield from self._steps(self._held.lighten(named)))
+            return (yield from self._steps(self._lightened(named)))
 
-    def _steps(self, call: Call) -> Generator[bool, None, bytes]:
-        begun = self._derenderer.begin(call)
+    def _steps(self, call: DerenderChatChunk) -> Generator[bool, None, bytes]:
+        begun = self._answerer.begin(call)
         return begun if isinstance(begun, bytes) else (yield from begun)
 
-    def _named(self, call: Call) -> Call:
+    def _lightened(self, call: DerenderChatChunk) -> DerenderChatChunk:
+        lightened = self._held.lighten(call)
+        assert isinstance(lightened, DerenderChatChunk)
+        return lightened
+
+    def _named(self, call: DerenderChatChunk) -> DerenderChatChunk:
         if not self._digests:
             return call
         prompt, request = call.prompt_token_ids, call.request

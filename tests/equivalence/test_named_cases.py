@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from core.protocol.errors import FaultCode
-from shards.shard.entry import TableLimits
+from shards.messages.orders import TableLimits
 from tests.core.calling import Json, Setup, encode
 from tests.equivalence.drive import Run
 from tests.equivalence.replica import Refusal, Replica, call_for, replayed

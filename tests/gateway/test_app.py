@@ -10,7 +10,8 @@ from gateway.engines.settings import EngineSettings
 from gateway.services.services import Services
 from gateway.services.settings import GatewaySettings
 from shards.messages.logs import LogSettings
-from shards.pool.pool import Pool, PoolSettings
+from shards.messages.orders import PoolSettings
+from shards.pool.pool import Pool
 
 # Litestar warns of how the parameter of /v1/models/{model_id} is declared.
 pytestmark = pytest.mark.filterwarnings("ignore:.*'model_id' declared using deprecated")

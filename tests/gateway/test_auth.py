@@ -11,7 +11,8 @@ from gateway.http.auth import Keys
 from gateway.services.services import Services
 from gateway.services.settings import GatewaySettings
 from shards.messages.logs import LogSettings
-from shards.pool.pool import Pool, PoolSettings
+from shards.messages.orders import PoolSettings
+from shards.pool.pool import Pool
 
 KEYS = Keys(("first", "second key"))
 

@@ -8,14 +8,25 @@ import os
 import threading
 from multiprocessing import AuthenticationError
 
+from core.protocol.calls import DerenderChat, call_decoder
 from core.protocol.errors import FaultCode
-from core.protocol.wire import Call, Fault, Kind, Ready, Reply, call_decoder, reply_encoder
+from core.protocol.faults import Fault
 from shards.messages.channel import accept, listen
+from shards.messages.replies import Ready, Reply, reply_encoder
 
 
-def call(number: int, script: str) -> Call:
+def call(number: int, script: str) -> DerenderChat:
     """A call that carries a script line."""
-    return Call(number, Kind.CHAT, "demo", 0, "id", script.encode(), b"", b"", b"", b"")
+    return DerenderChat(
+        call_id=number,
+        model="demo",
+        created=0,
+        fallback_id="id",
+        generate=script.encode(),
+        prompt_tokens=b"",
+        prompt_token_ids=b"",
+        request=b"",
+    )
 
 
 class ScriptedShard:
@@ -48,6 +59,7 @@ class ScriptedShard:
                     message = call_decoder.decode(peer.recv_bytes())
                 except (EOFError, OSError):
                     return
+                assert isinstance(message, DerenderChat)
                 script = message.generate.decode()
                 self.seen.append(script)
                 if script == "die":

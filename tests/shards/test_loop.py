@@ -1,4 +1,4 @@
-"""The shard's loop in a thread, with a derenderer whose answers are scripted in the call."""
+"""A shard's server in a thread, with answers that are scripted in the call."""
 
 import multiprocessing
 import os
@@ -10,35 +10,29 @@ from pathlib import Path
 
 import pytest
 
+from core.derender.live.streams import Outcome
+from core.protocol.calls import Call, Cancel, DerenderChat, Stats, Work, call_encoder
 from core.protocol.errors import BadRequest, FaultCode
-from core.protocol.limits import Limits
-from core.protocol.wire import Call, Kind, Ready, Reply, call_encoder, reply_decoder
 from shards.messages import channel
 from shards.messages.channel import FrameReader, connect, frame, listen
-from shards.messages.counters import TableCounters, counters_decoder
+from shards.messages.counters import counters_decoder
 from shards.messages.last_call import last_call
 from shards.messages.logs import LogSettings
-from shards.shard.entry import ShardSpec, TableLimits
-from shards.shard.server import _Loop
+from shards.messages.orders import ShardSpec, TableLimits
+from shards.messages.replies import Ready, Reply, reply_decoder
+from shards.shard.server import ShardServer
+from shards.shard.stream_table import StreamTable
 from tests.shards.scripted import call
 
 
-class ScriptedDerenderer:
+class ScriptedAnswers:
     """`refuse` refuses, `break` fails, `slow:N` takes N steps, anything else comes back."""
-
-    names = ("demo",)
-    limits = Limits(max_model_len=64, vocab_size=64)
-
-    def warm_up(self) -> None:
-        return None
-
-    def start_rendering(self) -> None:
-        return None
 
     def __init__(self) -> None:
         self.closed = threading.Event()
 
-    def begin(self, order: Call) -> bytes | Generator[bool, None, bytes]:
+    def begin(self, order: Work) -> bytes | Generator[bool, None, bytes]:
+        assert isinstance(order, DerenderChat)
         if order.generate == b"refuse":
             raise BadRequest("no", "field")
         if order.generate == b"break":
@@ -58,17 +52,8 @@ class ScriptedDerenderer:
             self.closed.set()
         return b"slow"
 
-    def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
+    def close_stream(self, session: str) -> None:
         return None
-
-    def expire_streams(self) -> None:
-        return None
-
-    def close_session(self, session: str) -> None:
-        return None
-
-    def counters(self) -> TableCounters:
-        return TableCounters(streams=7)
 
 
 class Peer:
@@ -95,13 +80,18 @@ class Peer:
 
 
 @pytest.fixture
-def derenderer() -> ScriptedDerenderer:
-    return ScriptedDerenderer()
+def answers() -> ScriptedAnswers:
+    return ScriptedAnswers()
+
+
+@pytest.fixture
+def table() -> StreamTable:
+    return StreamTable(TableLimits(), time.monotonic)
 
 
 @pytest.fixture
 def address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, derenderer: ScriptedDerenderer
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: ScriptedAnswers, table: StreamTable
 ) -> Iterator[str]:
     monkeypatch.setattr(channel, "PEER_TIMEOUT_S", 0.2)
     path = str(tmp_path / "shard.sock")
@@ -110,14 +100,14 @@ def address(
     )
     ours, theirs = multiprocessing.Pipe()
     listener: socket.socket = listen(path)
-    loop = _Loop(spec, theirs, listener, derenderer, Ready(shard=0, pid=1))
-    thread = threading.Thread(target=loop.run)
+    server = ShardServer(spec, theirs, listener, answers, table, Ready(shard=0, pid=1))
+    thread = threading.Thread(target=server.run)
     thread.start()
     yield path
     ours.close()
     thread.join(5)
     assert not thread.is_alive()
-    loop.close()
+    server.close()
     listener.close()
     theirs.close()
 
@@ -185,10 +175,6 @@ def _send(peer: Peer, order: Call) -> None:
     peer.socket.sendall(frame(call_encoder.encode(order)))
 
 
-def _control(number: int, kind: Kind) -> Call:
-    return Call(number, kind, "", 0, "", b"", b"", b"", b"", b"")
-
-
 def test_a_long_call_lets_others_pass(address: str) -> None:
     slow, quick = Peer(address), Peer(address)
     slow.read(), quick.read()
@@ -204,30 +190,30 @@ def test_a_long_call_lets_others_pass(address: str) -> None:
         peer.socket.close()
 
 
-def test_a_cancelled_call_stops_and_gets_no_reply(
-    address: str, derenderer: ScriptedDerenderer
-) -> None:
+def test_a_cancelled_call_stops_and_gets_no_reply(address: str, answers: ScriptedAnswers) -> None:
     peer = Peer(address)
     peer.read()
     _send(peer, call(1, "slow:100000"))
-    _send(peer, _control(1, Kind.CANCEL))
-    assert derenderer.closed.wait(5)
+    _send(peer, Cancel(call_id=1))
+    assert answers.closed.wait(5)
     assert peer.ask(call(2, "next")) == Reply(2, body=b"next")
     peer.socket.close()
 
 
-def test_the_work_of_a_peer_that_leaves_stops(address: str, derenderer: ScriptedDerenderer) -> None:
+def test_the_work_of_a_peer_that_leaves_stops(address: str, answers: ScriptedAnswers) -> None:
     peer = Peer(address)
     peer.read()
     _send(peer, call(1, "slow:100000"))
     peer.socket.close()
-    assert derenderer.closed.wait(5)
+    assert answers.closed.wait(5)
 
 
-def test_counters_are_told(address: str) -> None:
+def test_counters_are_told(address: str, table: StreamTable) -> None:
+    table.count(Outcome.HIT)
     peer = Peer(address)
     peer.read()
-    assert counters_decoder.decode(peer.ask(_control(1, Kind.STATS)).body).streams == 7
+    told = counters_decoder.decode(peer.ask(Stats(call_id=1)).body)
+    assert (told.outcomes, told.sessions) == ({"hit": 1}, 0)
     peer.socket.close()
 
 

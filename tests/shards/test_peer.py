@@ -8,15 +8,15 @@ from multiprocessing.connection import Connection
 import pytest
 
 from shards.messages.channel import frame
-from shards.shard.gateway_connection import Peer
+from shards.shard.gateway_connection import GatewayConnection
 
-Ends = tuple[Peer, Connection]
+Ends = tuple[GatewayConnection, Connection]
 
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     ours, theirs = multiprocessing.Pipe()
-    peer = Peer(ours, max_frame_bytes=4_000_000)
+    peer = GatewayConnection(ours, max_frame_bytes=4_000_000)
     yield peer, theirs
     peer.close()
     theirs.close()

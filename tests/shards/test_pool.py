@@ -8,7 +8,8 @@ import pytest
 import uvloop
 
 from core.protocol.errors import BadRequest, Overloaded, ShardLostTwice, ShardUnavailable
-from shards.pool.pool import Pool, PoolSettings
+from shards.messages.orders import PoolSettings
+from shards.pool.pool import Pool
 from tests.shards.scripted import ScriptedShard, call
 
 Body = Callable[[Pool], Awaitable[None]]
@@ -164,7 +165,7 @@ def test_a_call_in_the_moment_of_a_loss_waits_for_the_successor(tmp_path: Path) 
         pool = Pool(PoolSettings(addresses=(str(tmp_path / "s"),), authkey=b"key"))
         await pool.start()
         await _serving(pool)
-        transport = pool._links[0]._transport
+        transport = pool._connections[0]._transport
         assert transport is not None
         # Closed, and nobody has been told: uvloop raises for whoever writes now.
         transport.abort()

@@ -1,13 +1,15 @@
-"""Streams of the front door against real shard loops in threads, with scripted streams in them."""
+"""Streams of the front door against real shard servers in threads, with scripted streams."""
 
 import asyncio
 import multiprocessing
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from core.protocol.calls import AdvanceStream, CloseStream, OpenStream, Work
 from core.protocol.errors import (
     DerenderError,
     Overloaded,
@@ -15,53 +17,46 @@ from core.protocol.errors import (
     ShardUnavailable,
     StreamMissing,
 )
-from core.protocol.limits import Limits
-from core.protocol.plan import Advance, EngineEvent, advance_encoder, events_decoder
-from core.protocol.wire import Call, Kind, Ready, Reply
+from core.protocol.plan import Advance, EngineEvent, advance_encoder
 from shards.messages.channel import listen
 from shards.messages.counters import TableCounters
 from shards.messages.logs import LogSettings
+from shards.messages.orders import PoolSettings, ShardSpec, TableLimits
+from shards.messages.replies import Ready, Reply
 from shards.pool import pool as pool_module
-from shards.pool.pool import Pool, PoolSettings
+from shards.pool.pool import Pool
 from shards.pool.sessions import Session, Sessions
-from shards.shard.entry import ShardSpec, TableLimits
-from shards.shard.gateway_connection import Peer
-from shards.shard.scheduler import Work
-from shards.shard.server import _Loop
+from shards.shard.gateway_connection import GatewayConnection
+from shards.shard.scheduler import Answered, Scheduler
+from shards.shard.server import ShardServer
+from shards.shard.stream_table import StreamTable
 
+Peers = tuple[GatewayConnection, GatewayConnection]
 Body = Callable[[Pool, Sessions], Awaitable[None]]
 RECIPE = b"recipe"
 DEADLINE_S = 10.0
 
 
 class Streams:
-    """A derenderer whose streams answer with all they were ever sent.
+    """Streams that answer with all they were ever sent.
 
     `die` ends the shard, `die!` does so each time; `slow` takes for ever.
     """
-
-    names = ("demo",)
-    limits = Limits(max_model_len=64, vocab_size=64)
 
     def __init__(self) -> None:
         self.taken: dict[str, list[bytes]] = {}
         self.opened: list[tuple[bytes, bytes]] = []
         self.died = False
 
-    def warm_up(self) -> None:
-        return None
-
-    def start_rendering(self) -> None:
-        return None
-
-    def begin(self, call: Call) -> bytes | Generator[bool, None, bytes]:
-        if call.kind is Kind.SERVE_OPEN:
-            self.opened.append((call.request, call.generate))
-            self.taken[call.session] = [call.generate]
+    def begin(self, call: Work) -> bytes | Generator[bool, None, bytes]:
+        if isinstance(call, OpenStream):
+            self.opened.append((call.recipe, call.journal))
+            self.taken[call.session] = [call.journal]
             return b""
+        assert isinstance(call, AdvanceStream)
         if call.session not in self.taken:
             raise StreamMissing
-        data = b"".join(event.data for event in events_decoder.decode(call.generate))
+        data = b"".join(event.data for event in call.events)
         if data == b"slow":
             return self._slow(call.session)
         if data == b"die!" or (data == b"die" and not self.died):
@@ -76,21 +71,12 @@ class Streams:
             yield True
         return b""
 
-    def close_session(self, session: str) -> None:
+    def close_stream(self, session: str) -> None:
         self.taken.pop(session, None)
-
-    def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
-        return None
-
-    def expire_streams(self) -> None:
-        return None
-
-    def counters(self) -> TableCounters:
-        return TableCounters(sessions=len(self.taken))
 
 
 class Shard:
-    """A shard's loop in a thread."""
+    """A shard's server in a thread."""
 
     def __init__(self, address: str, pid: int, streams: Streams | None = None) -> None:
         self.streams = streams or Streams()
@@ -99,19 +85,19 @@ class Shard:
         )
         self._ours, self._theirs = multiprocessing.Pipe()
         self._listener = listen(address)
-        self._loop = _Loop(
-            spec, self._theirs, self._listener, self.streams, Ready(shard=0, pid=pid)
-        )
+        table = StreamTable(TableLimits(), time.monotonic)
+        ready = Ready(shard=0, pid=pid)
+        self._server = ShardServer(spec, self._theirs, self._listener, self.streams, table, ready)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._loop.run()
+            self._server.run()
         except SystemExit:
             pass
         finally:
-            self._loop.close()
+            self._server.close()
             self._listener.close()
             self._theirs.close()
 
@@ -361,51 +347,61 @@ def test_streams_of_a_gateway_that_leaves_are_forgotten(address: str) -> None:
     shard.stop()
 
 
-def work_call(kind: Kind, session: str, data: bytes = b"") -> Call:
-    return Call(1, kind, "", 0, "", data, b"", b"", b"", RECIPE, session=session)
+def opening(session: str) -> OpenStream:
+    return OpenStream(call_id=1, session=session, recipe=RECIPE, created=0, journal=b"")
 
 
-def events(data: bytes) -> bytes:
-    return b"\x91\x92\x00\xc4" + bytes([len(data)]) + data
+def advancing(session: str, data: bytes) -> AdvanceStream:
+    return AdvanceStream(call_id=1, session=session, events=[EngineEvent(0, data)])
+
+
+def closing(session: str) -> CloseStream:
+    return CloseStream(call_id=0, session=session)
+
+
+def scheduler(streams: Streams, answered: Answered) -> Scheduler:
+    return Scheduler(streams, answered, lambda _: None, TableCounters)
 
 
 @pytest.fixture
-def peers() -> Iterator[tuple[Peer, Peer]]:
+def peers() -> Iterator[Peers]:
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
-        yield Peer(ours, 1), Peer(theirs, 1)
+        yield GatewayConnection(ours, 1), GatewayConnection(theirs, 1)
 
 
 def test_work_forgets_the_streams_of_the_peer_that_leaves_alone(
-    peers: tuple[Peer, Peer],
+    peers: Peers,
 ) -> None:
     leaving, staying = peers
     streams, replies = Streams(), []
-    work = Work(streams, lambda peer, reply: replies.append((peer, reply)), lambda _: None)
+    work = scheduler(streams, lambda peer, reply: replies.append((peer, reply)))
     for peer, session in ((leaving, "a"), (leaving, "b"), (staying, "c")):
-        work.take(peer, work_call(Kind.SERVE_OPEN, session))
-    work.take(leaving, work_call(Kind.SERVE_CLOSE, "b"))
+        work.take(peer, opening(session))
+    work.take(leaving, closing("b"))
     assert set(streams.taken) == {"a", "c"}
-    work.take(leaving, work_call(Kind.SERVE_EVENTS, "a", events(b"slow")))
+    work.take(leaving, advancing("a", b"slow"))
     assert work.waiting
     work.forget(leaving)
     assert (set(streams.taken), work.waiting) == ({"c"}, False)
-    work.take(staying, work_call(Kind.SERVE_EVENTS, "c", events(b"x")))
+    work.take(staying, advancing("c", b"x"))
     assert replies[-1][0] is staying
     assert [reply.fault for _, reply in replies] == [None] * 4
 
 
-def test_work_stops_what_a_closed_stream_was_doing(peers: tuple[Peer, Peer]) -> None:
+def test_work_stops_what_a_closed_stream_was_doing(
+    peers: Peers,
+) -> None:
     peer, _ = peers
     streams = Streams()
     replies: list[Reply] = []
-    work = Work(streams, lambda _, reply: replies.append(reply), lambda _: None)
-    work.take(peer, work_call(Kind.SERVE_OPEN, "a"))
-    work.take(peer, work_call(Kind.SERVE_EVENTS, "a", events(b"slow")))
+    work = scheduler(streams, lambda _, reply: replies.append(reply))
+    work.take(peer, opening("a"))
+    work.take(peer, advancing("a", b"slow"))
     assert (work.waiting, len(replies)) == (True, 1)
-    work.take(peer, work_call(Kind.SERVE_CLOSE, "a"))
+    work.take(peer, closing("a"))
     assert (work.waiting, len(replies)) == (False, 1)
-    work.take(peer, work_call(Kind.SERVE_EVENTS, "a", events(b"x")))
+    work.take(peer, advancing("a", b"x"))
     fault = replies[-1].fault
     assert fault is not None
     error: DerenderError = fault.error()

@@ -8,7 +8,7 @@ import pytest
 from core.derender.contexts import StreamContext
 from core.derender.live.stream import LiveStream
 from core.derender.live.streams import Cause, Outcome
-from shards.shard.entry import TableLimits
+from shards.messages.orders import TableLimits
 from shards.shard.stream_table import StreamTable
 
 

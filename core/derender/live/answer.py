@@ -7,7 +7,7 @@ import re
 
 import xxhash
 
-from core.derender.carried_window import identify, returned_prompt_ids
+from core.derender.carried_window import keep_identity, returned_prompt_ids
 from core.derender.chat_answers import chat_chunk, chat_logprobs, send_role, weight_versions
 from core.derender.live.echoed_state import IssuedState
 from core.derender.live.rebuilding import Carried, Rebuilding, cannot_replay, check_room
@@ -22,6 +22,7 @@ from core.protocol.bounds import (
     decode,
     parsed_state_decoder,
 )
+from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import BadRequest, UnknownCheckpoint
 from core.protocol.generate import (
     NO_TOKENS,
@@ -32,14 +33,13 @@ from core.protocol.generate import (
 )
 from core.protocol.ids import tool_call_id
 from core.protocol.steps import Steps
-from core.protocol.wire import Call, carried_stream_id
 from core.text.logprobs import context_tail
 from core.text.model_tools import Server
 
 _CHECKPOINT = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{32})\.(\d{1,9})")
 
 
-def derender_parsed(server: Server, call: Call, streams: Streams) -> Steps:
+def derender_parsed(server: Server, call: DerenderChatChunk, streams: Streams) -> Steps:
     """Answer a streamed chat call with the JSON of a `ChatStreamAnswer`; yields while it replays.
 
     Raises:
@@ -48,7 +48,7 @@ def derender_parsed(server: Server, call: Call, streams: Streams) -> Steps:
     """
     chunk = decode(chunk_decoder, call.generate, "generate_chunk")
     check_chunk(chunk, server.limits)
-    prompt_tokens = server.prompt_tokens(call)
+    prompt_tokens = server.prompt_tokens(call.prompt_tokens)
     answer = _Answer(server, call, streams, chunk, prompt_tokens)
     if done := answer.from_echo():
         return done
@@ -69,7 +69,7 @@ class _Answer:
     def __init__(
         self,
         server: Server,
-        call: Call,
+        call: DerenderChatChunk,
         streams: Streams,
         chunk: GenerateChunk,
         prompt_tokens: int | None,
@@ -111,17 +111,14 @@ class _Answer:
 
     def _echoed(self) -> LiveStream | None:
         carried = self._call.stream_state
-        identity = carried_stream_id(carried)
-        if identity is None:
+        if not carried:
             return None
         try:
             context = self._server.contexts.resolve(self._call)
         except BadRequest:
             return None
-        live = self._streams.find(identity, context)
+        live = self._streams.find(self._call.stream, context)
         if live is None or live.busy or live.issued is None:
-            return None
-        if identify(live.state, self._chunk, self._call) != live.identity:
             return None
         if live.finish != Carried(live.state, b"", b"").finish(self._chunk):
             return None
@@ -132,7 +129,8 @@ class _Answer:
         carried = Carried(state, bytes(state.output_token_ids), bytes(state.output_chunk_lens))
         state.output_token_ids = state.output_chunk_lens = NO_TOKENS
         context = self._server.contexts.resolve(self._call)
-        identity = identify(state, self._chunk, self._call)
+        identity = self._call.stream
+        keep_identity(state, identity)
         digest = self._digest(openai.encoder.encode(state))
         live = self._streams.find(identity, context)
         while live is not None and live.busy:
