@@ -4,12 +4,11 @@ from typing import assert_never
 
 import msgspec
 
-from core.derender.chat import derender_chat
-from core.derender.chat_stream import derender_chat_stream
-from core.derender.completion import derender_completion
-from core.derender.completion_stream import derender_completion_stream
-from core.derender.live.answer import derender_parsed
+from core.derender.contexts import ContextStore
+from core.derender.live.answer import derender_parsed_chunk
 from core.derender.live.streams import NoStreams, Streams
+from core.derender.one_shot import derender_chat, derender_completion
+from core.derender.window_answers import derender_chat_chunk, derender_completion_chunk
 from core.front.door import FrontDoor
 from core.protocol.calls import (
     AdvanceStream,
@@ -30,7 +29,7 @@ from core.protocol.limits import Limits
 from core.protocol.plan import ApiName
 from core.protocol.steps import Steps, run
 from core.render import render, warm_up
-from core.text.model_tools import Server
+from core.text.model_tools import ModelTools
 from core.vllm_adapter import Model, Renderer
 
 
@@ -52,14 +51,15 @@ class Answerer:
             renderer: vLLM's renderer, where calls to render are answered too.
         """
         self.streams: Streams = streams or NoStreams()
-        self._server = Server(model)
-        self._front = FrontDoor(self._server)
+        self._tools = ModelTools(model)
+        self._contexts = ContextStore(model)
+        self._front = FrontDoor(self._tools)
         self._renderer = renderer
 
     @property
     def limits(self) -> Limits:
         """Bounds every call must keep."""
-        return self._server.limits
+        return self._tools.limits
 
     def begin(self, call: Work) -> bytes | Steps:
         """Answer a call, or begin to: what may take long is done in steps.
@@ -74,15 +74,15 @@ class Answerer:
             case AdvanceStream() | OpenStream() | AnswerWhole():
                 return self._front.begin(call)
             case DerenderChatChunk():
-                if self._server.model.parses:
-                    return derender_parsed(self._server, call, self.streams)
-                return derender_chat_stream(self._server, call)
+                if self._tools.model.parses:
+                    return derender_parsed_chunk(self._tools, self._contexts, self.streams, call)
+                return derender_chat_chunk(self._tools, self._contexts, call)
             case DerenderCompletionChunk():
-                return derender_completion_stream(self._server, call)
+                return derender_completion_chunk(self._tools, self._contexts, call)
             case DerenderChat():
-                return derender_chat(self._server, call)
+                return derender_chat(self._tools, self._contexts, call)
             case DerenderCompletion():
-                return derender_completion(self._server, call)
+                return derender_completion(self._tools, call)
             case Render() | MakePlan():
                 if self._renderer is None:
                     raise InternalFault("this shard does not render")
@@ -105,7 +105,7 @@ class Answerer:
 
     def warm_up(self) -> None:
         """Answer derender calls of each kind, so that the first caller pays for no lazy set-up."""
-        for call in _warm_up_calls(self._server.tokens.size):
+        for call in _warm_up_calls(self._tools.tokens.size):
             self.answer(call)
 
     def start_rendering(self) -> None:

@@ -66,10 +66,10 @@ class ParserStep:
     def _generation(self) -> Iterator[Callable[[], object]]:
         """The steps of one generation."""
         rules = self._context.rules
-        parser = self._context.open_stream()
+        parser = self._context.open_stream(self._prompt)
         text = open_stream(self._model.tokens, self._prompt, rules.skip_special_tokens, True)
         for token_id in self._output:
-            yield lambda: parser.step(text.feed([token_id]), [token_id], None, self._prompt)  # noqa: B023
+            yield lambda: parser.step(text.feed([token_id]), [token_id], None)  # noqa: B023
 
 
 def main(argv: Sequence[str] | None = None) -> int:

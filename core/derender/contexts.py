@@ -13,6 +13,9 @@ from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import BadRequest, ContextMissing
 from core.vllm_adapter import ChatContext, Model
 
+MAX_BYTES = 64 * 1024 * 1024
+"""Prompts and requests held by digest, in bytes of their JSON."""
+
 
 def check_chat_request(request: bytes) -> None:
     """Refuse a chat call without the request that a parser needs."""
@@ -38,7 +41,7 @@ class ContextStore:
         held_bytes: JSON bytes of what is held; the decoded form takes up to about 6 times that.
     """
 
-    def __init__(self, model: Model, max_bytes: int) -> None:
+    def __init__(self, model: Model, max_bytes: int = MAX_BYTES) -> None:
         """Start empty.
 
         Args:

@@ -1,11 +1,11 @@
 """Token counts as the coupled server reports them."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
-from core.protocol.generate import NOTHING, EngineUsage
+from core.formats.format import Totals
+from core.protocol.generate import NOTHING, EngineUsage, GenerateResponse
 from core.protocol.openai import Usage
 
 
@@ -15,7 +15,7 @@ def usage(
     reasoning_tokens: int | None,
     prompt_details: Raw = NOTHING,
 ) -> Usage:
-    """Usage of a response.
+    """Usage of an answer, every member named.
 
     Args:
         prompt_tokens: Tokens of all prompts.
@@ -28,9 +28,7 @@ def usage(
         total_tokens=prompt_tokens + completion_tokens,
         completion_tokens=completion_tokens,
         prompt_tokens_details=prompt_details,
-        completion_tokens_details=(
-            None if reasoning_tokens is None else {"reasoning_tokens": reasoning_tokens}
-        ),
+        completion_tokens_details=_details(reasoning_tokens),
     )
 
 
@@ -45,6 +43,38 @@ def chunk_usage(
     return usage(prompt, engine.completion_tokens or 0, reasoning_tokens, details)
 
 
-def count_tokens(choices: Sequence[Any]) -> int:
-    """Generated tokens of several choices."""
-    return sum(len(choice.token_ids or ()) for choice in choices)
+def event_usage(
+    prompt_tokens: int,
+    completion_tokens: int,
+    details: dict[str, int] | UnsetType | None = UNSET,
+) -> Usage:
+    """Usage of an event that is not the last one."""
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        completion_tokens=completion_tokens,
+        completion_tokens_details=details,
+    )
+
+
+def final_usage(totals: Totals, *, counts_reasoning: bool) -> Usage:
+    """Usage of a stream's last event, without members nobody counted."""
+    first = totals.usages[0]
+    details = UNSET if first is None else first.prompt_tokens_details
+    made = event_usage(
+        totals.prompt_tokens,
+        totals.completion_tokens,
+        _details(totals.reasoning_tokens) if counts_reasoning else UNSET,
+    )
+    made.prompt_tokens_details = UNSET if details in (UNSET, NOTHING) else details
+    return made
+
+
+def prompt_tokens(response: GenerateResponse, prompt: Sequence[int]) -> int:
+    """The engine's count, which knows of encoders; that of the prompt where it sends none."""
+    counted = response.usage.prompt_tokens if response.usage else None
+    return len(prompt) if counted is None else counted
+
+
+def _details(reasoning_tokens: int | None) -> dict[str, int] | None:
+    return None if reasoning_tokens is None else {"reasoning_tokens": reasoning_tokens}

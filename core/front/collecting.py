@@ -6,72 +6,54 @@ one matches.
 
 from typing import TypeVar
 
-from core.front.whole import whole_answer
-from core.front.writer import Totals
+from core.formats.format import Asked, Format, Totals
 from core.protocol.generate import (
     NOTHING,
     GenerateChoice,
     GenerateChunk,
     GenerateLogprobs,
     GenerateResponse,
-    StreamChoice,
 )
-from core.protocol.plan import ApiName, Recipe
-from core.protocol.rules import OutputRules
-from core.text.choice import LiveChoice, Taken
-from core.text.model_tools import Server
+from core.text.choice import Choice, ChoiceStep
 
 T = TypeVar("T")
 
 
 class Collector:
-    """Keeps what a stream brings, O(output) in size; a `core.front.writer.Writer`."""
+    """Keeps what a stream brings, O(output) in size; a `core.formats.format.Writer`."""
 
     keeps_events = True
 
-    def __init__(
-        self, server: Server, recipe: Recipe, created: int, prompts: list[list[int]]
-    ) -> None:
+    def __init__(self, format: Format, asked: Asked) -> None:
         """Start with nothing.
 
         Args:
-            server: The model.
-            recipe: What the request asks for.
-            created: Unix time to report.
-            prompts: Token IDs of each prompt.
-
-        Raises:
-            BadRequest: The request is none.
+            format: Writes the answer in the end.
+            asked: The request.
         """
-        self.rules: OutputRules = (
-            server.model.chat_context(recipe.request).rules
-            if recipe.api is ApiName.CHAT
-            else server.model.completion_rules(recipe.request)
-        )
-        self._server = server
-        self._recipe = recipe
-        self._created = created
-        self._prompts = prompts
+        self._format = format
+        self._asked = asked
+        samples = range(asked.recipe.samples)
         self._responses = [
-            GenerateResponse(
-                choices=[GenerateChoice(index=i, token_ids=[]) for i in range(recipe.samples)]
-            )
-            for _ in recipe.prompts
+            GenerateResponse(choices=[GenerateChoice(index=i, token_ids=[]) for i in samples])
+            for _ in asked.prompts
         ]
 
-    def open(self) -> list[bytes]:
-        """Nothing is sent before the end."""
-        return []
+    def open_choice(self, prompt: int, sample: int) -> Choice:
+        """A choice whose text only says where it ends."""
+        return self._format.plain_choice(self._asked, prompt)
 
-    def write(
-        self, index: int, choice: LiveChoice, taken: Taken, part: StreamChoice, chunk: GenerateChunk
-    ) -> bytes:
+    def open(self) -> bytes:
+        """Nothing is sent before the end."""
+        return b""
+
+    def write(self, index: int, choice: Choice, step: ChoiceStep, chunk: GenerateChunk) -> bytes:
         """Keep one chunk of one choice; nothing is sent before the end."""
-        prompt, at = divmod(index, self._recipe.samples)
-        response = self._responses[prompt]
+        prompt, at = divmod(index, self._asked.recipe.samples)
+        response, part = self._responses[prompt], step.part
         kept = response.choices[at]
-        kept.token_ids = _joined(kept.token_ids, taken.ids)
-        kept.finish_reason, kept.stop_reason = taken.finish_reason, taken.stop_reason
+        kept.token_ids = _joined(kept.token_ids, step.ids)
+        kept.finish_reason, kept.stop_reason = step.finish_reason, step.stop_reason
         if part.logprobs is not None:
             before = kept.logprobs.content if kept.logprobs else None
             kept.logprobs = GenerateLogprobs(content=_joined(before, part.logprobs.content))
@@ -82,16 +64,11 @@ class Collector:
             response.kv_transfer_params = chunk.kv_transfer_params
         return b""
 
-    def replay(self, index: int, choice: LiveChoice, taken: Taken) -> None:
-        """Nothing is left to note: whole events are taken again."""
-
     def finish(self, totals: Totals) -> bytes:
         """The answer."""
         for response, usage in zip(self._responses, totals.usages, strict=True):
             response.usage, response.metrics = usage, totals.metrics
-        return whole_answer(
-            self._server, self._recipe, self._created, self._prompts, self._responses
-        )
+        return self._format.whole(self._asked, self._responses)
 
 
 def _joined(whole: list[T] | None, more: list[T] | None) -> list[T]:

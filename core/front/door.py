@@ -2,29 +2,25 @@
 
 import msgspec
 
+from core.front.formats import FORMATS
 from core.front.checks import check_whole, on_one_line
-from core.front.stream import Serving
-from core.front.whole import unpack, whole_answer
+from core.front.stream import FrontStream, asked
 from core.protocol.bounds import check_response, response_decoder
 from core.protocol.calls import AdvanceStream, AnswerWhole, FrontCall, OpenStream
 from core.protocol.errors import BadRequest, EngineFailed, StreamMissing
 from core.protocol.generate import GenerateResponse
 from core.protocol.plan import recipe_decoder
 from core.protocol.steps import Steps, run
-from core.text.model_tools import Server
+from core.text.model_tools import ModelTools
 
 
 class FrontDoor:
-    """Serves requests of the front door. O(prompt + output) per request being streamed.
+    """Serves requests of the front door. O(prompt + output) per request being streamed."""
 
-    Attributes:
-        serving: Streams by the session that names them.
-    """
-
-    def __init__(self, server: Server) -> None:
-        """Begin with nothing to serve."""
-        self._server = server
-        self.serving: dict[str, Serving] = {}
+    def __init__(self, tools: ModelTools) -> None:
+        """Begin with no stream."""
+        self._tools = tools
+        self._streams: dict[str, FrontStream] = {}
 
     def begin(self, call: FrontCall) -> bytes | Steps:
         """Answer a call, or begin to.
@@ -44,18 +40,19 @@ class FrontDoor:
 
     def close(self, session: str) -> None:
         """Nobody waits for a stream any more."""
-        self.serving.pop(session, None)
+        self._streams.pop(session, None)
 
     def _open(self, call: OpenStream) -> bytes | Steps:
-        serving = Serving(self._server, recipe_decoder.decode(call.recipe), call.created)
-        self.serving[call.session] = serving
-        return serving.restore(call.journal) if call.journal else b""
+        recipe = recipe_decoder.decode(call.recipe)
+        stream = FrontStream(asked(self._tools, recipe, call.created))
+        self._streams[call.session] = stream
+        return stream.restore(call.journal) if call.journal else b""
 
     def _advance(self, call: AdvanceStream) -> bytes | Steps:
-        serving = self.serving.get(call.session)
-        if serving is None:
+        stream = self._streams.get(call.session)
+        if stream is None:
             raise StreamMissing
-        steps = serving.advance(call.events)
+        steps = stream.advance(call.events)
         return steps if len(call.events) > 1 else run(steps)
 
     def _answer(self, call: AnswerWhole) -> bytes:
@@ -63,13 +60,13 @@ class FrontDoor:
         responses = [self._read(body) for body in call.bodies]
         for response in responses:
             check_whole(response, recipe.samples)
-        prompts = unpack(recipe)
-        return whole_answer(self._server, recipe, call.created, prompts, responses)
+        request = asked(self._tools, recipe, call.created)
+        return FORMATS[recipe.api].whole(request, responses)
 
     def _read(self, body: bytes) -> GenerateResponse:
         try:
             response = response_decoder.decode(on_one_line(body))
-            check_response(response, self._server.limits, "generate_response", may_be_empty=True)
+            check_response(response, self._tools.limits, "generate_response", may_be_empty=True)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise EngineFailed(f"the engine sent what is no answer: {error}") from None
         except BadRequest as error:

@@ -1,18 +1,17 @@
 """One request of the front door in a shard: engine events in, the caller's bytes out."""
 
 import logging
+from array import array
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw
 
-from core.front.chat_events import ChatStream
+from core.formats.format import Asked, Head, Totals, Writer
+from core.front.formats import FORMATS
 from core.front.checks import check_part, on_one_line
 from core.front.collecting import Collector
-from core.front.completion_events import CompletionStream
 from core.front.journal import Entry, read, write
-from core.front.whole import unpack
-from core.front.writer import Totals, Writer
 from core.protocol.bounds import check_chunk
 from core.protocol.errors import (
     BadRequest,
@@ -23,10 +22,10 @@ from core.protocol.errors import (
 )
 from core.protocol.faults import Fault
 from core.protocol.generate import NOTHING, EngineUsage, GenerateChunk, StreamChoice
-from core.protocol.plan import Advance, ApiName, EngineEvent, Recipe, advance_encoder
+from core.protocol.plan import Advance, EngineEvent, Recipe, advance_encoder
 from core.protocol.steps import Steps
-from core.text.choice import LiveChoice, Taken
-from core.text.model_tools import Server
+from core.text.choice import Choice, ChoiceStep
+from core.text.model_tools import ModelTools
 
 _logger = logging.getLogger(__name__)
 
@@ -47,37 +46,51 @@ class EngineError(msgspec.Struct, kw_only=True):
     code: int | str | None = None
 
 
+_REPLAYED = GenerateChunk(choices=[])
+"""Stands for an event whose answer went out before, from another shard."""
+
 _chunk_decoder = msgspec.json.Decoder(EngineChunk, strict=False)
 _error_decoder = msgspec.json.Decoder(EngineError)
 
 
-class Serving:
+def asked(tools: ModelTools, recipe: Recipe, created: int) -> Asked:
+    """The request of a recipe.
+
+    Args:
+        tools: The model.
+        recipe: What is asked for.
+        created: Unix time to report.
+    """
+    prompts = [array("I", packed).tolist() for packed in recipe.prompts]
+    return Asked(tools, recipe, Head(recipe.request_id, created, recipe.model), prompts)
+
+
+class FrontStream:
     """One request, from the first event of its engine to the last byte of its answer."""
 
-    def __init__(self, server: Server, recipe: Recipe, created: int) -> None:
+    def __init__(self, request: Asked) -> None:
         """Prepare decoders and parsers.
-
-        Args:
-            server: The model.
-            recipe: What the request asks for.
-            created: Unix time to report.
 
         Raises:
             BadRequest: No parser can be made for the request.
         """
-        self._server = server
-        self._recipe = recipe
-        self._created = created
-        self._prompts = unpack(recipe)
-        self._writer = self._new_writer(recipe, created)
+        self._request = request
+        self._samples = request.recipe.samples
+        self._max_tokens = request.tools.limits.max_model_len
+        format = FORMATS[request.recipe.api]
+        self._writer: Writer = (
+            format.events(request) if request.recipe.stream else Collector(format, request)
+        )
+        prompts = range(len(request.prompts))
         self._choices = [
-            LiveChoice(server, self._writer.rules, prompt)
-            for prompt in self._prompts
-            for _ in range(recipe.samples)
+            self._writer.open_choice(prompt, sample)
+            for prompt in prompts
+            for sample in range(self._samples)
         ]
-        self._usages: list[EngineUsage | None] = [None] * len(self._prompts)
-        self._ended = [False] * len(self._prompts)
+        self._usages: list[EngineUsage | None] = [None for _ in prompts]
+        self._ended = [False for _ in prompts]
         self._metrics = NOTHING
+        self._tokens = 0
         self._opened = False
         self._done = False
         self._out: list[bytes] = []
@@ -102,7 +115,7 @@ class Serving:
             fault, self._done = Fault.of(error), True
         except Exception:
             # A parser fails on the output; what came before it goes out all the same.
-            _logger.exception("answering failed", extra={"request_id": self._recipe.request_id})
+            _logger.exception("answering failed", extra={"request_id": self._request.head.id})
             fault, self._done = Fault.of(InternalFault("the output cannot be parsed")), True
         out, entries, aborted = self._out, self._entries, self._aborted
         self._out, self._entries, self._aborted = [], [], []
@@ -131,16 +144,6 @@ class Serving:
         self._out, self._entries, self._aborted = [], [], []
         return b""
 
-    @property
-    def _tokens(self) -> int:
-        return sum(choice.tokens for choice in self._choices)
-
-    def _new_writer(self, recipe: Recipe, created: int) -> Writer:
-        parts = (self._server, recipe, created, self._prompts)
-        if not recipe.stream:
-            return Collector(*parts)
-        return ChatStream(*parts) if recipe.api is ApiName.CHAT else CompletionStream(*parts)
-
     def _take(self, event: EngineEvent) -> None:
         if self._ended[event.prompt]:
             return  # It was stopped, or says more than its end.
@@ -154,7 +157,7 @@ class Serving:
     def _take_chunk(self, prompt: int, chunk: EngineChunk, data: bytes) -> None:
         if chunk.choices and not self._opened:
             self._opened = True
-            self._out += self._writer.open()
+            self._out.append(self._writer.open())
         counts = chunk.usage is not None and not chunk.choices
         if self._writer.keeps_events or counts:
             self._entries.append(Entry(prompt, [], data=data))
@@ -165,22 +168,21 @@ class Serving:
             self._metrics = chunk.metrics
 
     def _take_part(self, prompt: int, part: StreamChoice, chunk: EngineChunk) -> None:
-        samples = self._recipe.samples
-        if part.index >= samples:
-            raise EngineFailed(f"the engine sent choice {part.index} of {samples}")
-        index = prompt * samples + part.index
+        if part.index >= self._samples:
+            raise EngineFailed(f"the engine sent choice {part.index} of {self._samples}")
+        index = prompt * self._samples + part.index
         choice = self._choices[index]
         if choice.finished:
             return
         check_part(part)
-        taken = choice.take(part)
-        if choice.tokens > self._server.limits.max_model_len:
+        step = choice.take(part)
+        self._tokens += len(step.ids)
+        if choice.tokens > self._max_tokens:
             raise EngineFailed("the engine generates past the model's context")
-        self._out.append(self._writer.write(index, choice, taken, part, chunk))
-        choice.remember(taken.ids)
+        self._out.append(self._writer.write(index, choice, step, chunk))
         if not self._writer.keeps_events:
-            self._entries.append(_entry(index, choice, taken, part))
-        if taken.finish_reason is not None:
+            self._entries.append(_entry(index, step))
+        if step.finish_reason is not None:
             self._stop_early(prompt)
 
     def _stop_early(self, prompt: int) -> None:
@@ -197,9 +199,8 @@ class Serving:
         self._ended[prompt] = True
         self._entries.append(Entry(prompt, [], ended=True))
 
-    def _choices_of(self, prompt: int) -> list[LiveChoice]:
-        samples = self._recipe.samples
-        return self._choices[prompt * samples : (prompt + 1) * samples]
+    def _choices_of(self, prompt: int) -> list[Choice]:
+        return self._choices[prompt * self._samples : (prompt + 1) * self._samples]
 
     def _replay(self, entry: Entry) -> None:
         """Take a chunk whose event was sent before."""
@@ -207,23 +208,28 @@ class Serving:
         part = StreamChoice(
             index=0, token_ids=entry.ids, finish_reason=entry.finish, stop_reason=entry.stop
         )
-        taken = choice.take(part)
-        self._writer.replay(entry.choice, choice, taken)
-        choice.remember(taken.ids)
+        step = choice.replay(part)
+        self._tokens += len(step.ids)
+        self._writer.write(entry.choice, choice, step, _REPLAYED)
 
     def _finish(self) -> None:
         if self._done:
             return
         self._done = True
-        prompts = zip(self._usages, self._prompts, strict=True)
-        prompt_tokens = sum(_prompt_tokens(usage, prompt) for usage, prompt in prompts)
-        totals = Totals(prompt_tokens, self._tokens, self._usages, self._metrics)
+        prompts = zip(self._usages, self._request.prompts, strict=True)
+        totals = Totals(
+            prompt_tokens=sum(_prompt_tokens(usage, prompt) for usage, prompt in prompts),
+            completion_tokens=self._tokens,
+            usages=self._usages,
+            metrics=self._metrics,
+            reasoning_tokens=sum(choice.count_reasoning_tokens() for choice in self._choices),
+        )
         self._out.append(self._writer.finish(totals))
 
     def _read(self, data: bytes) -> EngineChunk:
         try:
             chunk = _chunk_decoder.decode(on_one_line(data))
-            check_chunk(chunk, self._server.limits)
+            check_chunk(chunk, self._request.tools.limits)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise EngineFailed(f"the engine sent what is no chunk: {error}") from None
         except BadRequest as error:
@@ -233,11 +239,11 @@ class Serving:
         return chunk
 
 
-def _entry(index: int, choice: LiveChoice, taken: Taken, part: StreamChoice) -> Entry:
+def _entry(index: int, step: ChoiceStep) -> Entry:
     """What gives the same again; a stop string is found anew in the tokens up to it."""
-    if choice.cut:
-        return Entry(index, taken.ids)
-    return Entry(index, taken.ids, part.finish_reason, part.stop_reason)
+    if step.cut:
+        return Entry(index, step.ids)
+    return Entry(index, step.ids, step.part.finish_reason, step.part.stop_reason)
 
 
 def _prompt_tokens(usage: EngineUsage | None, prompt: list[int]) -> int:

@@ -17,12 +17,11 @@ from core.protocol.generate import (
     GenerateLogprobs,
     GenerateResponse,
     LogprobCandidate,
-    ParsedState,
     StreamChoice,
-    StreamState,
     TokenId,
 )
 from core.protocol.limits import Limits
+from core.protocol.stream_state import ParsedState, StreamState
 
 T = TypeVar("T")
 
@@ -214,8 +213,9 @@ def check_window(state: StreamState | ParsedState, limits: Limits) -> None:
     )
 
 
-def check_context(prompt: int, history: int, delta: int, limits: Limits) -> None:
+def check_context(prompt: int, history: int, chunk: GenerateChunk, limits: Limits) -> None:
     """Refuse a stream whose prompt, history and new tokens are longer than the model's context."""
+    delta = sum(len(choice.token_ids or ()) for choice in chunk.choices)
     if prompt + history + delta > limits.max_model_len:
         raise BadRequest(
             f"`prompt_token_ids` ({prompt} tokens) plus output_token_ids ({history}) plus the"

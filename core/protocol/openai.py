@@ -1,6 +1,8 @@
 """The caller's side of a body: OpenAI responses with vLLM's additions, member for member.
 
-Members that a response does not have are null, as `vllm launch render` writes them.
+One declaration for what derender answers and for what the front door streams. A member whose type
+says so may be left out: derender names every one, null where there is none, as `vllm launch
+render` does; events of the front door leave it out, as `vllm serve` does.
 """
 
 from typing import Literal
@@ -8,7 +10,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from core.protocol.generate import NOTHING, PromptLogprob, StreamState
+from core.protocol.generate import NOTHING, PromptLogprob
+from core.protocol.stream_state import StreamState
 
 PromptLogprobs = list[dict[str, PromptLogprob] | None]
 
@@ -45,8 +48,8 @@ class CompletionLogprobs(msgspec.Struct, kw_only=True):
 class Function(msgspec.Struct, kw_only=True):
     """A called function; in a stream each member comes once or in pieces."""
 
-    name: str | None
-    arguments: str | None
+    name: str | UnsetType | None = UNSET
+    arguments: str | UnsetType | None = UNSET
 
 
 class ToolCall(msgspec.Struct, kw_only=True):
@@ -60,10 +63,10 @@ class ToolCall(msgspec.Struct, kw_only=True):
 class ToolCallDelta(msgspec.Struct, kw_only=True):
     """What a chunk adds to a tool call."""
 
-    id: str | None
-    type: str | None
+    id: str | UnsetType | None = UNSET
+    type: str | UnsetType | None = UNSET
     index: int
-    function: Function | None
+    function: Function | UnsetType | None = UNSET
 
 
 class Message(msgspec.Struct, kw_only=True):
@@ -82,9 +85,9 @@ class Message(msgspec.Struct, kw_only=True):
 class Delta(msgspec.Struct, kw_only=True):
     """What a chunk adds to the assistant's message."""
 
-    role: str | None = None
-    content: str | None = None
-    reasoning: str | None = None
+    role: str | UnsetType | None = UNSET
+    content: str | UnsetType | None = UNSET
+    reasoning: str | UnsetType | None = UNSET
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
@@ -94,8 +97,8 @@ class Usage(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int
-    prompt_tokens_details: Raw = NOTHING
-    completion_tokens_details: dict[str, int] | None = None
+    prompt_tokens_details: Raw | UnsetType = UNSET
+    completion_tokens_details: dict[str, int] | UnsetType | None = UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
@@ -137,9 +140,9 @@ class ChatStreamChoice(msgspec.Struct, kw_only=True):
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: str | None
-    stop_reason: int | str | None
-    token_ids: list[int] | None
-    weight_versions: Raw = NOTHING
+    stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType | None = UNSET
+    weight_versions: Raw | UnsetType = UNSET
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):
@@ -150,12 +153,12 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     created: int
     model: str
     choices: list[ChatStreamChoice]
-    usage: Usage | None
-    system_fingerprint: None = None
-    prompt_token_ids: list[int] | None
-    prompt_text: None = None
-    metrics: Raw = NOTHING
-    kv_transfer_params: Raw = NOTHING
+    usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType | None = UNSET
+    prompt_text: str | UnsetType | None = UNSET
+    metrics: Raw | UnsetType = UNSET
+    kv_transfer_params: Raw | UnsetType = UNSET
 
 
 class ChatStreamAnswer(msgspec.Struct, kw_only=True):
@@ -206,7 +209,7 @@ class CompletionStreamChoice(msgspec.Struct, kw_only=True):
     stop_reason: int | str | None
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
-    weight_versions: Raw = NOTHING
+    weight_versions: Raw | UnsetType = UNSET
 
 
 class CompletionChunk(msgspec.Struct, kw_only=True):
@@ -217,10 +220,10 @@ class CompletionChunk(msgspec.Struct, kw_only=True):
     created: int
     model: str
     choices: list[CompletionStreamChoice]
-    usage: Usage | None
-    system_fingerprint: None = None
-    metrics: Raw = NOTHING
-    kv_transfer_params: Raw = NOTHING
+    usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: UnsetType | None = UNSET
+    metrics: Raw | UnsetType = UNSET
+    kv_transfer_params: Raw | UnsetType = UNSET
 
 
 class CompletionStreamAnswer(msgspec.Struct, kw_only=True):
@@ -228,6 +231,3 @@ class CompletionStreamAnswer(msgspec.Struct, kw_only=True):
 
     chunk: CompletionChunk
     stream_state: StreamState
-
-
-encoder = msgspec.json.Encoder()

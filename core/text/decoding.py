@@ -13,7 +13,7 @@ and what is still held when the generation ends is dropped. Three streams share 
 from collections.abc import Sequence
 from typing import Protocol
 
-from core.protocol.generate import StreamState
+from core.protocol.stream_state import StreamState
 from core.vllm_adapter import Tokens
 
 REPLACEMENT = "\ufffd"

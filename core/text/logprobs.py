@@ -6,6 +6,7 @@ before them.
 """
 
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -34,12 +35,13 @@ class TokenText(NamedTuple):
     """The text as a JSON string."""
 
 
-class CompletionLogprobsJson(NamedTuple):
-    """A completion choice's logprobs."""
+class LogprobShape(Enum):
+    """How logprobs are written."""
 
-    json: bytes
-    next_offset: int | None
-    """`text_offset` of the position that follows; None without positions."""
+    CHAT = "chat"
+    """`ChatLogprobs`: an entry per token."""
+    COMPLETION = "completion"
+    """`CompletionLogprobs`: parallel lists, with the offset of each token in the text."""
 
 
 class LogprobWriter:
@@ -50,6 +52,27 @@ class LogprobWriter:
         self._tokens = tokens
         self._texts: dict[int, TokenText] = {}
         self._repair = lru_cache(maxsize=4096)(self._repair_uncached)
+
+    def write(
+        self,
+        shape: LogprobShape,
+        logprobs: GenerateLogprobs,
+        rules: OutputRules,
+        context: Sequence[int] = (),
+        text_offset: int = 0,
+    ) -> tuple[bytes, int]:
+        """JSON of a choice's logprobs, and the text offset after them.
+
+        Args:
+            shape: How to write them.
+            logprobs: The engine's; every candidate's `token_id` is set.
+            rules: Says how many candidates to list, and whether as IDs.
+            context: Tokens sampled before the first position.
+            text_offset: Characters of all logprob tokens so far.
+        """
+        if shape is LogprobShape.CHAT:
+            return self.chat(logprobs, rules, context), text_offset
+        return self.completion(logprobs, rules, context, text_offset)
 
     def chat(
         self, logprobs: GenerateLogprobs, rules: OutputRules, context: Sequence[int] = ()
@@ -73,8 +96,8 @@ class LogprobWriter:
         rules: OutputRules,
         context: Sequence[int] = (),
         text_offset: int = 0,
-    ) -> CompletionLogprobsJson:
-        """JSON of `CompletionLogprobs`, its offsets counted from `text_offset` characters."""
+    ) -> tuple[bytes, int]:
+        """JSON of `CompletionLogprobs` and the offset after it; arguments as of `write`."""
         window, offset = list(context), text_offset
         offsets, values, keys, tops = [], [], [], []
         for position in logprobs.content or ():
@@ -89,7 +112,7 @@ class LogprobWriter:
             f'{{"text_offset":[{",".join(offsets)}],"token_logprobs":[{",".join(values)}],'
             f'"tokens":[{",".join(keys)}],"top_logprobs":[{",".join(tops)}]}}'
         )
-        return CompletionLogprobsJson(body.encode(), offset if offsets else None)
+        return body.encode(), offset
 
     def text(self, token_id: int, context: Sequence[int]) -> str:
         """Text of one token after others, its U+FFFD repaired."""

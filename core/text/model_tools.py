@@ -1,41 +1,33 @@
-"""What every kind of call needs: one loaded model and what is kept between calls."""
+"""What every way of answering needs of a model: its vocabulary, bounds, rules and logprob texts."""
 
-from core.derender.contexts import ContextStore
-from core.protocol.bounds import count_decoder, decode
 from core.protocol.rules import OutputRules
+from core.text.decoding import TextStream, open_stream
 from core.text.logprobs import LogprobWriter
 from core.vllm_adapter import ChatContext, Model
 
-DEFAULT_CONTEXT_BYTES = 64 * 1024 * 1024
 _DEFAULT_RULES = OutputRules()
 
 
-class Server:
+class ModelTools:
     """One loaded model with its writers."""
 
-    def __init__(self, model: Model, max_context_bytes: int = DEFAULT_CONTEXT_BYTES) -> None:
-        """Wrap a loaded model.
-
-        Args:
-            model: The model.
-            max_context_bytes: Bound on prompts and requests held by digest.
-        """
+    def __init__(self, model: Model) -> None:
+        """Wrap a loaded model."""
         self.model = model
         self.tokens = model.tokens
         self.limits = model.limits
         self.logprobs = LogprobWriter(model.tokens)
-        self.contexts = ContextStore(model, max_context_bytes)
 
     def completion_rules(self, request: bytes) -> OutputRules:
-        """The rules of a completion request, the defaults where there is none."""
+        """The rules of a completion request, the defaults where there is none.
+
+        Raises:
+            BadRequest: It is not a completion request.
+        """
         return self.model.completion_rules(request) if request else _DEFAULT_RULES
 
-    def prompt_tokens(self, raw: bytes) -> int | None:
-        """The caller's count of prompt tokens, from its JSON."""
-        return decode(count_decoder, raw, "prompt_tokens") if raw else None
-
-    def default_rules(self, context: ChatContext | None) -> OutputRules:
-        """The rules of a chat context, the defaults without one."""
+    def chat_rules(self, context: ChatContext | None) -> OutputRules:
+        """The rules of a chat request, the defaults where there is none."""
         return _DEFAULT_RULES if context is None else context.rules
 
     def keeps_spaces(self, rules: OutputRules) -> bool:
@@ -45,3 +37,9 @@ class Server:
         """
         skipped = rules.skip_special_tokens and self.tokens.fast
         return skipped or rules.spaces_between_special_tokens
+
+    def open_text(self, rules: OutputRules, prompt_ids: list[int] | None) -> TextStream:
+        """A decoder for output that follows a prompt; None decodes as the start of a text."""
+        return open_stream(
+            self.tokens, prompt_ids, rules.skip_special_tokens, self.keeps_spaces(rules)
+        )

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.protocol.generate import StopWindow
 from core.protocol.rules import EndTokens, OutputRules
+from core.protocol.stream_state import StopWindow
 
 
 class StopMatch(NamedTuple):

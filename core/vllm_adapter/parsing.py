@@ -1,10 +1,10 @@
 """Reasoning and tool-call parsing of one chat request, by vLLM's own parsers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-from vllm.entrypoints.generate.base.protocol import DeltaMessage
+from pydantic import BaseModel
+from vllm.entrypoints.generate.base.protocol import DeltaMessage, DeltaToolCall
 from vllm.entrypoints.openai.chat_completion.message_assembly import assemble_chat_message_fields
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.chat_completion.stream_processor import ChatStreamProcessor
@@ -18,7 +18,6 @@ from core.protocol.rules import OutputRules
 from core.vllm_adapter.requests import chat_rules, read_chat_request
 
 _CONTENT, _REASONING = {"content"}, {"reasoning"}
-_encode = msgspec.json.Encoder().encode
 
 
 class ParsedCall(NamedTuple):
@@ -41,9 +40,10 @@ class ParsedMessage(NamedTuple):
 class ParserStream:
     """The live parser of one choice. O(output) in size."""
 
-    def __init__(self, processor: ChatStreamProcessor) -> None:
-        """Wrap a processor that has seen no output."""
+    def __init__(self, processor: ChatStreamProcessor, prompt_ids: list[int]) -> None:
+        """Wrap a processor that has seen no output; the prompt is whole."""
         self._processor = processor
+        self._prompt_ids = prompt_ids
 
     @property
     def tools_streamed(self) -> bool:
@@ -55,49 +55,20 @@ class ParserStream:
         self._processor.tools_streamed = value
 
     def step(
-        self, text: str, ids: Sequence[int], finish_reason: str | None, prompt_ids: list[int]
-    ) -> tuple[Delta, str | None]:
+        self, text: str, ids: Sequence[int], finish_reason: str | None
+    ) -> tuple[Delta | None, str | None]:
         """Parse one chunk.
 
         Args:
             text: What the chunk's tokens decode to.
             ids: The chunk's tokens.
             finish_reason: The engine's, null while the choice runs.
-            prompt_ids: The whole prompt.
 
         Returns:
-            The delta, without members where the parser waits for more, and the chat finish reason.
+            The delta, None where the parser waits for more, and the chat finish reason.
         """
-        delta, reason = self._processor.step(text, list(ids), finish_reason, prompt_ids)
-        return (Delta() if delta is None else _delta(delta)), reason
-
-    def delta(
-        self,
-        text: str,
-        ids: list[int],
-        finish_reason: str | None,
-        prompt_ids: list[int],
-        call_id: Callable[[str, int], str],
-    ) -> tuple[bytes | None, str | None]:
-        """Parse one chunk, and write the delta as the coupled server does.
-
-        Args:
-            text: What the chunk's tokens decode to.
-            ids: The chunk's tokens.
-            finish_reason: The engine's, null while the choice runs.
-            prompt_ids: The whole prompt.
-            call_id: The ID of a tool call, given the parser's and its index.
-
-        Returns:
-            JSON of the delta, None where the parser waits for more, and the chat finish reason.
-        """
-        delta, reason = self._processor.step(text, ids, finish_reason, prompt_ids)
-        if delta is None:
-            return None, reason
-        for call in delta.tool_calls:
-            if call.id is not None:
-                call.id = call_id(call.id, call.index)
-        return _delta_json(delta), reason
+        message, reason = self._processor.step(text, list(ids), finish_reason, self._prompt_ids)
+        return None if message is None else _delta(message), reason
 
     def count_reasoning_tokens(self, ids: Sequence[int]) -> int:
         """Reasoning tokens among the output so far, which is `ids`."""
@@ -199,15 +170,16 @@ class ChatContext:
         """The chat finish reason of a complete choice."""
         return str(resolve_finish_reason(engine_reason, self._request, has_calls))
 
-    def open_stream(self) -> ParserStream:
-        """A parser for one choice that has produced nothing yet."""
+    def open_stream(self, prompt_ids: list[int]) -> ParserStream:
+        """A parser for one choice that has produced nothing yet; the prompt is whole."""
         return ParserStream(
             ChatStreamProcessor(
                 self._request,
                 self._new_parser(self._request),
                 enable_auto_tools=self._config.enable_auto_tools,
                 parser_cls=self._config.parser_cls,
-            )
+            ),
+            prompt_ids,
         )
 
     def _new_parser(self, request: ChatCompletionRequest) -> Parser:
@@ -258,28 +230,27 @@ class ChatContext:
         )
 
 
-def _delta_json(message: DeltaMessage) -> bytes:
+def _delta(message: DeltaMessage) -> Delta:
     """The members that are set, as the coupled server sends them."""
     members = message.model_fields_set
-    if members == _CONTENT and message.content is not None:
-        return b'{"content":%b}' % _encode(message.content)
-    if members == _REASONING and message.reasoning is not None:
-        return b'{"reasoning":%b}' % _encode(message.reasoning)
-    return bytes(message.model_dump_json(exclude_unset=True).encode())
-
-
-def _delta(message: DeltaMessage) -> Delta:
-    delta = Delta(role=message.role, content=message.content, reasoning=message.reasoning)
+    if members == _CONTENT:
+        return Delta(content=message.content)
+    if members == _REASONING:
+        return Delta(reasoning=message.reasoning)
+    delta = Delta(**_set_members(message, ("role", "content", "reasoning")))
     if message.tool_calls:
-        delta.tool_calls = [
-            ToolCallDelta(
-                id=call.id,
-                type=call.type,
-                index=call.index,
-                function=None
-                if call.function is None
-                else Function(name=call.function.name, arguments=call.function.arguments),
-            )
-            for call in message.tool_calls
-        ]
+        delta.tool_calls = [_call(call) for call in message.tool_calls]
     return delta
+
+
+def _call(call: DeltaToolCall) -> ToolCallDelta:
+    delta = ToolCallDelta(index=call.index, **_set_members(call, ("id", "type")))
+    if call.function is not None:
+        delta.function = Function(**_set_members(call.function, ("name", "arguments")))
+    elif "function" in call.model_fields_set:
+        delta.function = None
+    return delta
+
+
+def _set_members(message: BaseModel, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names if name in message.model_fields_set}

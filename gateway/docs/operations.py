@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from core.protocol.generate import GenerateChunk, GenerateResponse, StreamState, TokenId
+from core.protocol.generate import GenerateChunk, GenerateResponse, TokenId
 from core.protocol.openai import (
     ChatResponse,
     ChatStreamAnswer,
     CompletionResponse,
     CompletionStreamAnswer,
 )
+from core.protocol.stream_state import StreamState
 from gateway.docs.front_door_schemas import (
     ChatCompletionRequest,
     ChatEvent,

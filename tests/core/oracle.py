@@ -10,11 +10,13 @@ import copy
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from vllm import AsyncEngineArgs
+from vllm import AsyncEngineArgs, SamplingParams
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.models.protocol import BaseModelPath
 from vllm.entrypoints.openai.models.serving import OpenAIModelRegistry
 from vllm.entrypoints.scale_out.derender.serving import ServingDerender
@@ -28,9 +30,12 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.renderers import online_derenderer
 from vllm.renderers.online_derenderer import OnlineDerenderer
 from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.v1.engine.detokenizer import FastIncrementalDetokenizer
 
 from core.protocol.ids import stream_id
-from tests.core.calling import Json, Setup, options
+from core.protocol.rules import OutputRules
+from core.text.stopping import split_stop_token
+from tests.core.calling import Json, Setup, model, options
 
 _EXTRA_STATE = ("checkpoint", "created", "finished", "stop_window")
 _RANDOM_CALL_ID = re.compile(r"chatcmpl-tool-[0-9a-f]+|[0-9a-f]{16}|[0-9a-f]{32}")
@@ -66,9 +71,13 @@ class Oracle:
     - An engine without a tokenizer takes the end token for a stop token like any other and names it
       as `stop_reason`. The coupled server's engine never does, unless end tokens are ignored;
       vLLM's derenderer passes it on.
+    - A whole answer ends at a stop string of its request, its tokens and logprobs with the token
+      that completes it, as the coupled server's engine ends it; vLLM's derenderer cuts the text
+      alone, and only where the engine stopped.
     """
 
     def __init__(self, setup: Setup) -> None:
+        self._setup = setup
         given = options(setup)
         arguments = AsyncEngineArgs(
             model=given.model, max_model_len=given.max_model_len, served_model_name=["m"]
@@ -96,6 +105,7 @@ class Oracle:
             Refused: It is an error.
         """
         by_flag = _skipping_by_flag(self._tokenizer)
+        body = self._ended_at_stop_strings(body, endpoint)
         with (
             patch.object(online_derenderer, "_decode_params", self._decode_params),
             patch.object(
@@ -116,6 +126,55 @@ class Oracle:
         dumped = chunk.model_dump(mode="json")
         self._forget_end_token(dumped, body)
         return {"chunk": dumped, "stream_state": state.model_dump()} if state else dumped
+
+    def _ended_at_stop_strings(self, body: Json, endpoint: str) -> Json:
+        """A body as an engine sends it that looks for the request's stop strings itself."""
+        given = body.get(f"{endpoint}_request") or {}
+        if body.get("stream") or not given.get("stop"):
+            return body
+        body = copy.deepcopy(body)
+        chat = endpoint == "chat"
+        request = (ChatCompletionRequest if chat else CompletionRequest).model_validate(given)
+        parses = chat and self._derenderer.parser is not None
+        flags = self._decode_params(self._tokenizer, request, preserve_special=parses)
+        responses = [body["generate_response"]] if chat else body["generate_responses"]
+        for response in responses:
+            for choice in response["choices"]:
+                if not isinstance(choice["stop_reason"], str):
+                    self._end(choice, response["prompt_token_ids"] or [], request, flags)
+        return body
+
+    def _end(self, choice: Json, prompt: list[int], request: Any, flags: tuple[bool, bool]) -> None:
+        """End one choice as the engine's own detokenizer does."""
+        skip, spaces = flags
+        params = SamplingParams(
+            stop=request.stop,
+            min_tokens=request.min_tokens,
+            include_stop_str_in_output=request.include_stop_str_in_output,
+            skip_special_tokens=skip,
+            spaces_between_special_tokens=spaces,
+        )
+        engine: Any = SimpleNamespace(
+            sampling_params=params, request_id="r", prompt_token_ids=prompt
+        )
+        decoder = FastIncrementalDetokenizer(self._tokenizer, engine)
+        ids = choice["token_ids"]
+        rules = OutputRules(
+            ignore_eos=request.ignore_eos, stop_token_ids=frozenset(request.stop_token_ids or ())
+        )
+        ends = model(self._setup).ends
+        by_token = split_stop_token(
+            ids, choice["finish_reason"], choice["stop_reason"], rules, ends
+        )
+        for at, token_id in enumerate(ids, 1):
+            is_stop_token = at > len(by_token[0])
+            if (found := decoder.update([token_id], is_stop_token)) is not None:
+                choice["token_ids"] = ids[:at]
+                if choice["logprobs"]:
+                    choice["logprobs"]["content"] = choice["logprobs"]["content"][:at]
+                choice["weight_versions"] = None
+                choice["finish_reason"], choice["stop_reason"] = "stop", found
+                return
 
     def _forget_end_token(self, response: Json, body: Json) -> None:
         """Report a choice that the end token ended as the coupled server does."""

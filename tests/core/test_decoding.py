@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vllm import SamplingParams
 from vllm.v1.engine.detokenizer import FastIncrementalDetokenizer
 
-from core.protocol.generate import StreamState
+from core.protocol.stream_state import StreamState
 from core.text.decoding import (
     REPLACEMENT,
     SEED_OVERLAP,

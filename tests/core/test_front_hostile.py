@@ -187,15 +187,15 @@ def test_members_passed_through_cannot_break_events() -> None:
 def test_a_parser_that_fails_is_our_fault_after_what_came_before(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    delta, calls = ParserStream.delta, []
+    step, calls = ParserStream.step, []
 
     def fails(*arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 3:
             raise TypeError("a bug")
-        return delta(*arguments)
+        return step(*arguments)
 
-    monkeypatch.setattr(ParserStream, "delta", fails)
+    monkeypatch.setattr(ParserStream, "step", fails)
     door = Door(QWEN, chat_plan(chat_template_kwargs={"enable_thinking": False}))
     advance = door.take([event(one()) for _ in range(5)])
     assert advance.fault is not None

@@ -106,9 +106,9 @@ def test_minus_infinity_is_floored() -> None:
 def test_without_content() -> None:
     writer = LogprobWriter(tokens("qwen"))
     assert writer.chat(GenerateLogprobs(), RULES) == b'{"content":null}'
-    empty = writer.completion(GenerateLogprobs(), RULES)
-    assert empty.next_offset is None
-    assert json.loads(empty.json)["tokens"] == []
+    empty, offset = writer.completion(GenerateLogprobs(), RULES, (), 7)
+    assert offset == 7
+    assert json.loads(empty)["tokens"] == []
 
 
 def test_an_id_without_a_token() -> None:
@@ -121,15 +121,15 @@ def test_an_id_without_a_token() -> None:
 def test_completion_offsets_are_absolute() -> None:
     writer = LogprobWriter(tokens("qwen"))
     ids = encode("qwen", "one two three")
-    written = writer.completion(positions(ids), RULES, (), 10)
-    lists = json.loads(written.json)
+    written, offset = writer.completion(positions(ids), RULES, (), 10)
+    lists = json.loads(written)
     assert lists["text_offset"][0] == 10
-    assert written.next_offset == 10 + len("one two three")
+    assert offset == 10 + len("one two three")
     assert "".join(lists["tokens"]) == "one two three"
     assert lists["top_logprobs"] == [{text: -0.5} for text in lists["tokens"]]
 
 
 def test_a_position_without_candidates_is_null_in_completions() -> None:
     bare = GenerateLogprobs(content=[LogprobPosition(token_id=5, logprob=-1.0)])
-    written = LogprobWriter(tokens("qwen")).completion(bare, RULES)
-    assert json.loads(written.json)["top_logprobs"] == [None]
+    written, _ = LogprobWriter(tokens("qwen")).completion(bare, RULES)
+    assert json.loads(written)["top_logprobs"] == [None]

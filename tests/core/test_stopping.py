@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from vllm import SamplingParams
 from vllm.v1.engine.detokenizer import BaseIncrementalDetokenizer, check_stop_strings
 
-from core.protocol.generate import StopWindow
 from core.protocol.rules import EndTokens, OutputRules
+from core.protocol.stream_state import StopWindow
 from core.text.stopping import StopMatch, StopMatcher, find_stop, split_stop_token
 from tests.core.generation import Draw
 

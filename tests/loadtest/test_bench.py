@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from core.protocol.envelope import envelope_decoder
-from core.protocol.generate import GenerateChunk, GenerateResponse, StreamState
+from core.protocol.generate import GenerateChunk, GenerateResponse
+from core.protocol.stream_state import StreamState
 from loadtest.against_reference import ONE_SHOT
 from loadtest.keepalive import PostError, check_status, content_length, request_bytes
 from loadtest.make_demo_model import MODEL_DIR

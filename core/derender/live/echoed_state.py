@@ -9,7 +9,7 @@ _HOLE = b'"output_token_ids":[],"output_chunk_lens":[]'
 _IDS, _LENS, _END = b'"output_token_ids":[', b'],"output_chunk_lens":[', b"]"
 
 
-class IssuedState:
+class EchoedState:
     """A state's small members as JSON, with a hole for the history."""
 
     def __init__(self, small: bytes) -> None:

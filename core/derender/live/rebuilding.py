@@ -12,8 +12,9 @@ from core.derender.live.stream import LiveStream
 from core.derender.live.streams import Cause, Outcome, Streams
 from core.protocol.bounds import check_context, check_history, decode, ids_decoder, lens_decoder
 from core.protocol.errors import BadRequest
-from core.protocol.generate import Finish, GenerateChunk, ParsedState
-from core.text.model_tools import Server
+from core.protocol.generate import GenerateChunk
+from core.protocol.stream_state import Finish, ParsedState
+from core.text.model_tools import ModelTools
 
 
 class Carried(NamedTuple):
@@ -39,17 +40,17 @@ class Rebuilding:
     """Brings a live stream to where the carried history ends."""
 
     def __init__(
-        self, server: Server, streams: Streams, chunk: GenerateChunk, carried: Carried
+        self, tools: ModelTools, streams: Streams, chunk: GenerateChunk, carried: Carried
     ) -> None:
         """Describe the call.
 
         Args:
-            server: The model.
+            tools: The model.
             streams: Keeps the stream while it is rebuilt.
             chunk: What the call brings.
             carried: Its state, the history as we write it.
         """
-        self._server = server
+        self._tools = tools
         self._streams = streams
         self._chunk = chunk
         self._carried = carried
@@ -70,16 +71,17 @@ class Rebuilding:
         """
         missing = self._missing(live)
         tail = self._whole() if missing is None else missing
-        check_history(tail.ids, tail.lens, self._server.limits)
+        check_history(tail.ids, tail.lens, self._tools.limits)
         held = 0 if live is None or missing is None else len(live.history.ids)
-        check_room(self._server, context.prompt_ids, held + len(tail.ids), self._chunk)
+        prompt, history = len(context.prompt_ids), held + len(tail.ids)
+        check_context(prompt, history, self._chunk, self._tools.limits)
         outcome, cause = Outcome.CATCH_UP, None
         if live is None or missing is None:
             outcome = Outcome.REPLAY if tail.ids else Outcome.FIRST
             cause = self._cause(live, context, identity) if tail.ids else None
             if live is not None:
                 self._streams.drop(live)
-            live = LiveStream(self._server, context, identity)
+            live = LiveStream(self._tools, context, identity)
         self._streams.count(outcome, cause, len(tail.ids))
         yield from self._replay(live, tail)
         return live
@@ -91,11 +93,11 @@ class Rebuilding:
         try:
             tail = live.history.tail_of(self._carried.ids, self._carried.lens)
             if tail is not None:
-                check_history(tail.ids, tail.lens, self._server.limits)
+                check_history(tail.ids, tail.lens, self._tools.limits)
         except BadRequest:
             # Refused below by its place in the whole, so that the answer is the replayed one.
             return None
-        if tail and len(live.history.ids) + len(tail.ids) > self._server.limits.max_model_len:
+        if tail and len(live.history.ids) + len(tail.ids) > self._tools.limits.max_model_len:
             return None
         # The end belongs to the last chunk, so a stream that took it without cannot be mended.
         return None if self._joined and not (tail and tail.lens) else tail
@@ -116,27 +118,19 @@ class Rebuilding:
 
     def _replay(self, live: LiveStream, tail: Tail) -> Generator[bool, None, None]:
         """Take the missing chunks; what was taken stays valid if nobody waits any more."""
-        live.busy = True
         self._streams.keep(live)
         start, last = 0, len(tail.lens) - 1
         try:
-            for i, size in enumerate(tail.lens):
-                live.replay(tail.ids[start : start + size], self._joined if i == last else None)
-                start += size
-                yield False
-            if self._finish and self._finish.apart:
-                live.replay((), self._finish)
+            with live.replaying():
+                for i, size in enumerate(tail.lens):
+                    live.replay(tail.ids[start : start + size], self._joined if i == last else None)
+                    start += size
+                    yield False
+                if self._finish and self._finish.apart:
+                    live.replay((), self._finish)
         except Exception as error:
             self._streams.drop(live)
             raise cannot_replay() from error
-        finally:
-            live.busy = False
-
-
-def check_room(server: Server, prompt_ids: list[int], history: int, chunk: GenerateChunk) -> None:
-    """Refuse a call whose prompt, history and chunk are longer than the model's context."""
-    delta = sum(len(choice.token_ids or ()) for choice in chunk.choices)
-    check_context(len(prompt_ids), history, delta, server.limits)
 
 
 def cannot_replay() -> BadRequest:

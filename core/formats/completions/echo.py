@@ -12,13 +12,13 @@ from core.protocol.generate import (
     PromptLogprob,
 )
 from core.protocol.rules import OutputRules
-from core.text.model_tools import Server
+from core.text.model_tools import ModelTools
 
 _text = msgspec.json.Encoder().encode
 
 
 def echoed_logprobs(
-    server: Server,
+    tools: ModelTools,
     rules: OutputRules,
     response: GenerateResponse,
     prompt: list[int],
@@ -29,7 +29,7 @@ def echoed_logprobs(
     The engine has no logprobs for the first token of a prompt; all of that one is null.
 
     Args:
-        server: The model.
+        tools: The model.
         rules: What the request says of its answer.
         response: Holds the prompt's logprobs.
         prompt: The prompt's token IDs.
@@ -50,17 +50,17 @@ def echoed_logprobs(
     generated = output.logprobs.content if output.logprobs else None
     # Its text is decoded apart, without the space a word begins with in some vocabularies.
     first = (
-        server.logprobs.shown(prompt[0], rules, ())
+        tools.logprobs.shown(prompt[0], rules, ())
         if rules.tokens_as_ids
-        else server.tokens.display(prompt[:1])
+        else tools.tokens.display(prompt[:1])
     )
-    rest = server.logprobs.completion(
+    rest, _ = tools.logprobs.completion(
         GenerateLogprobs(content=[*positions, *(generated or ())]),
         rules,
         prompt[:1],
         len(first),
     )
-    return _prepend(first, rest.json)
+    return _prepend(first, rest)
 
 
 def _position(token_id: int, candidates: dict[str, PromptLogprob] | None) -> LogprobPosition:

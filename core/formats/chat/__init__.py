@@ -1,0 +1,5 @@
+"""Chat completions. Imported by `core.front.formats` and by `core.derender`.
+
+Begin with `format`: `events` writes a stream of the front door, `whole` an answer in one piece,
+`chunks` what derender answers to one chunk.
+"""
