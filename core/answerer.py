@@ -15,7 +15,7 @@ from core.protocol.limits import Limits
 from core.protocol.steps import Steps, run
 from core.protocol.wire import Call, Kind
 from core.text.model_tools import Server
-from core.vllm_adapter import Model
+from core.vllm_adapter.loading import Model
 
 _ACTIONS: dict[Kind, Callable[[Server, Call], bytes]] = {
     Kind.CHAT: derender_chat,

@@ -4,7 +4,7 @@ import msgspec
 
 from core.protocol.errors import BadRequest
 from core.protocol.wire import PLAN_KINDS, Call, Kind
-from core.vllm_adapter import Renderer
+from core.vllm_adapter.rendering import Renderer
 
 _decoder = msgspec.json.Decoder()
 

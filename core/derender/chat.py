@@ -15,7 +15,7 @@ from core.protocol.generate import NOTHING, GenerateChoice, GenerateResponse
 from core.protocol.ids import stream_id, tool_call_id
 from core.protocol.wire import Call
 from core.text.model_tools import Server
-from core.vllm_adapter import ChatContext, ParsedMessage
+from core.vllm_adapter.parsing import ChatContext, ParsedMessage
 
 
 def derender_chat(server: Server, call: Call) -> bytes:

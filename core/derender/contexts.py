@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from core.protocol.bounds import check_token_ids, decode, ids_decoder
 from core.protocol.errors import BadRequest, ContextMissing
 from core.protocol.wire import Call
-from core.vllm_adapter import ChatContext, Model
+from core.vllm_adapter.loading import Model
+from core.vllm_adapter.parsing import ChatContext
 
 
 def check_chat_request(call: Call) -> None:

@@ -16,7 +16,7 @@ from core.protocol.plan import Recipe
 from core.protocol.rules import OutputRules
 from core.text.choice import LiveChoice, Taken
 from core.text.model_tools import Server
-from core.vllm_adapter import ChatContext, ParserStream
+from core.vllm_adapter.parsing import ChatContext, ParserStream
 
 _PLAIN_TAIL = b',"logprobs":null,"finish_reason":null,"token_ids":null}]'
 

@@ -5,7 +5,8 @@ from core.protocol.bounds import count_decoder, decode
 from core.protocol.rules import OutputRules
 from core.protocol.wire import Call
 from core.text.logprobs import LogprobWriter
-from core.vllm_adapter import ChatContext, Model
+from core.vllm_adapter.loading import Model
+from core.vllm_adapter.parsing import ChatContext
 
 DEFAULT_CONTEXT_BYTES = 64 * 1024 * 1024
 _DEFAULT_RULES = OutputRules()

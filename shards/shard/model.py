@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 
 import msgspec
 
@@ -10,8 +11,11 @@ from core.protocol.limits import Limits
 from core.protocol.options import ModelOptions
 from core.protocol.wire import RENDER_KINDS, Call
 from core.render import render, warm_up
-from core.vllm_adapter import Model, Renderer, StartupError, load_model, load_renderer
+from core.vllm_adapter.loading import Model, StartupError, load_model
+from core.vllm_adapter.rendering import Renderer, load_renderer
 from shards.messages.counters import TableCounters
+from shards.shard import cpu_limit
+from shards.shard.encoding_check import agrees_in_a_fork
 from shards.shard.entry import TableLimits
 from shards.shard.stream_table import StreamTable
 
@@ -50,7 +54,8 @@ class ShardModel:
     def start_rendering(self) -> None:
         """Prepare to render, in a process that is not forked any more."""
         if self._renderer is not None:
-            self._renderer.start()
+            takes = self._renderer.takes_templates
+            self._renderer.start(cpu_limit.take_signal() if takes else nullcontext)
             warm_up(self._renderer)
 
     def keep_streams(self, limits: TableLimits, *, successor: bool) -> None:
@@ -97,7 +102,7 @@ def build(options: ModelOptions, progress: Progress, *, render: bool) -> ShardMo
 
 def _renderer(options: ModelOptions, model: Model, progress: Progress) -> Renderer:
     progress("preparing the renderer")
-    renderer = load_renderer(options, model)
+    renderer = load_renderer(options, model, agrees_in_a_fork)
     warm_up(renderer)
     renderer.close_loop()
     return renderer

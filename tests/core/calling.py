@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from core.answerer import Derenderer
 from core.protocol.options import ModelOptions
 from core.protocol.wire import Call, Kind, envelope_decoder, present
-from core.vllm_adapter import Model, Tokens, load_model
+from core.vllm_adapter.loading import Model, load_model
+from core.vllm_adapter.tokens import Tokens
 from tests import models
 from tests.serving import DEMO_MODEL
 

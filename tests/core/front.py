@@ -24,7 +24,8 @@ from core.protocol.plan import (
 )
 from core.protocol.wire import Call, Kind
 from core.render import render
-from core.vllm_adapter import Renderer, load_renderer
+from core.vllm_adapter.encoding import agrees
+from core.vllm_adapter.rendering import Renderer, load_renderer
 from tests.core.calling import CREATED, Json, Setup, derenderer, model, options
 
 DONE = "[DONE]"
@@ -38,7 +39,7 @@ _CALL_ID = "a call"
 @cache
 def renderer(setup: Setup) -> Renderer:
     """The renderer of a set-up, made once."""
-    return load_renderer(options(setup), model(setup))
+    return load_renderer(options(setup), model(setup), agrees)
 
 
 def call(kind: Kind, **members: Any) -> Call:
