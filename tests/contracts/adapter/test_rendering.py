@@ -2,8 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,26 +19,23 @@ pytestmark = pytest.mark.filterwarnings("ignore:max_tokens is deprecated:Depreca
 
 
 @pytest.fixture
-def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
-    """What vLLM's own methods gave, by name, while they are called through ours."""
+def results(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What vLLM's own methods give, by name, while they are called through ours."""
+    renderer()
     found: list[tuple[str, Any]] = []
+    for name in ("render_chat", "render_completion"):
+        monkeypatch.setattr(OnlineRenderer, name, _noting(name, found))
+    return found
 
-    async def noted(own: Any, name: str, self: Any, *args: Any, **kwargs: Any) -> Any:
+
+def _noting(name: str, found: list[tuple[str, Any]]) -> Any:
+    own = getattr(OnlineRenderer, name)
+
+    async def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
         found.append((name, await own(self, *args, **kwargs)))
         return found[-1][1]
 
-    for name in ("render_chat", "render_completion"):
-        # `partialmethod` is no coroutine function, which `super()` does not mind.
-        own = getattr(OnlineRenderer, name)
-        monkeypatch.setattr(OnlineRenderer, name, _method(partial(noted, own, name)))
-    yield found
-
-
-def _method(function: Any) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(self, *args, **kwargs)
-
-    return method
+    return noted
 
 
 @holds("vllm.renderers.online_renderer.OnlineRenderer.render_chat")
