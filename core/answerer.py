@@ -1,5 +1,7 @@
 """The one entry of the room: a call in, the finished answer out."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import assert_never
 
 import msgspec
@@ -30,7 +32,8 @@ from core.protocol.plan import ApiName
 from core.protocol.steps import Steps, run
 from core.render import render, warm_up
 from core.text.model_tools import ModelTools
-from core.vllm_adapter import Model, Renderer
+from core.vllm_adapter.loading import Model
+from core.vllm_adapter.rendering import Limit, Renderer
 
 
 class Answerer:
@@ -108,10 +111,14 @@ class Answerer:
         for call in _warm_up_calls(self._tools.tokens.size):
             self.answer(call)
 
-    def start_rendering(self) -> None:
-        """Prepare to render, in a process that is not forked any more."""
+    def start_rendering(self, limit: Callable[[], Limit]) -> None:
+        """Prepare to render, in a process that is not forked any more.
+
+        Args:
+            limit: Makes what bounds a call; asked for where callers bring templates.
+        """
         if self._renderer is not None:
-            self._renderer.start()
+            self._renderer.start(limit() if self._renderer.takes_templates else nullcontext)
             warm_up(self._renderer)
 
 

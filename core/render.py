@@ -4,7 +4,7 @@ import msgspec
 
 from core.protocol.calls import MakePlan, Render, RenderCall, RenderTarget
 from core.protocol.errors import BadRequest
-from core.vllm_adapter import Renderer
+from core.vllm_adapter.rendering import Renderer
 
 _decoder = msgspec.json.Decoder()
 

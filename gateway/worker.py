@@ -37,6 +37,7 @@ _GC_THRESHOLD = (10_000, 20, 20)
 class _Server(uvicorn.Server):
     """Leaves signals to `serve`, so that a terminal's Ctrl-C reaches the supervisor alone."""
 
+    # Not documented (uvicorn 0.54).
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

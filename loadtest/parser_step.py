@@ -15,9 +15,7 @@ from pathlib import Path
 import msgspec
 
 from core.protocol.options import ModelOptions
-from core.text.decoding import open_stream
-from core.vllm_adapter import load_model
-from core.vllm_adapter.parsing import ChatContext
+from core.vllm_adapter import patches
 from loadtest.workload import CHAT_REQUEST, Workload
 
 PROMPT_TOKENS = 64
@@ -29,6 +27,11 @@ class ParserStep:
 
     def __init__(self, model_dir: Path) -> None:
         """Load the model and make the request's context."""
+        patches.install()
+        # What imports vLLM comes after the patches.
+        from core.text.decoding import open_stream
+        from core.vllm_adapter.loading import load_model
+
         options = ModelOptions(
             model=str(model_dir),
             tool_call_parser="hermes",
@@ -39,7 +42,8 @@ class ParserStep:
         workload = Workload(model_dir)
         self._prompt = workload.prompt(PROMPT_TOKENS)
         self._output = workload.output(TOKENS)
-        self._context: ChatContext = self._model.chat_context(msgspec.json.encode(CHAT_REQUEST))
+        self._open_text = open_stream
+        self._context = self._model.chat_context(msgspec.json.encode(CHAT_REQUEST))
 
     def measure(self, seconds: float, rate: float) -> float:
         """Mean CPU seconds per token.
@@ -67,7 +71,7 @@ class ParserStep:
         """The steps of one generation."""
         rules = self._context.rules
         parser = self._context.open_stream(self._prompt)
-        text = open_stream(self._model.tokens, self._prompt, rules.skip_special_tokens, True)
+        text = self._open_text(self._model.tokens, self._prompt, rules.skip_special_tokens, True)
         for token_id in self._output:
             yield lambda: parser.step(text.feed([token_id]), [token_id], None)  # noqa: B023
 

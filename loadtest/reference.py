@@ -53,16 +53,11 @@ def start(
         stop(process)
 
 
-def install_cpu_platform() -> None:
-    """Put vLLM's CPU platform in place. Call it before anything reads a platform."""
-    import vllm.platforms
-    from vllm.platforms.cpu import CpuPlatform
-
-    vllm.platforms._current_platform = CpuPlatform()
-
-
 def main() -> None:
     """Hand the command line to `vllm launch render`."""
+    # Those who only start the server need no vLLM, and vLLM's modules come after its platform.
+    from core.vllm_adapter.patches import install_cpu_platform
+
     install_cpu_platform()
     from vllm.entrypoints.cli.main import main as vllm_main
 

@@ -1,4 +1,4 @@
-"""Hypothesis profiles of the tests that run `core` in this process, and vLLM's CPU platform.
+"""Hypothesis profiles of the tests that run `core` in this process.
 
 `HYPOTHESIS_PROFILE=long` looks at many more inputs than the default.
 """
@@ -6,11 +6,6 @@
 import os
 
 from hypothesis import HealthCheck, settings
-
-# Installs vLLM's CPU platform; test modules that import vllm themselves are loaded after this.
-import core.vllm_adapter
-
-assert core.vllm_adapter.__all__
 
 # Loading a model falls into the first example, so single examples have no deadline.
 settings.register_profile(

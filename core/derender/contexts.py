@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from core.protocol.bounds import check_token_ids, decode, ids_decoder
 from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import BadRequest, ContextMissing
-from core.vllm_adapter import ChatContext, Model
+from core.vllm_adapter.loading import Model
+from core.vllm_adapter.parsing import ChatContext
 
 MAX_BYTES = 64 * 1024 * 1024
 """Prompts and requests held by digest, in bytes of their JSON."""

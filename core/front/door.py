@@ -2,8 +2,8 @@
 
 import msgspec
 
-from core.front.formats import FORMATS
 from core.front.checks import check_whole, on_one_line
+from core.front.formats import FORMATS
 from core.front.stream import FrontStream, asked
 from core.protocol.bounds import check_response, response_decoder
 from core.protocol.calls import AdvanceStream, AnswerWhole, FrontCall, OpenStream

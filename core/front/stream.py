@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Raw
 
 from core.formats.format import Asked, Head, Totals, Writer
-from core.front.formats import FORMATS
 from core.front.checks import check_part, on_one_line
 from core.front.collecting import Collector
+from core.front.formats import FORMATS
 from core.front.journal import Entry, read, write
 from core.protocol.bounds import check_chunk
 from core.protocol.errors import (

@@ -20,7 +20,7 @@ from core.text.decoding import TextStream, decode_all
 from core.text.logprobs import LogprobShape, context_tail
 from core.text.model_tools import ModelTools
 from core.text.stopping import StopMatcher, split_stop_token
-from core.vllm_adapter import ParserStream
+from core.vllm_adapter.parsing import ParserStream
 
 
 class ChoiceStep(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from core.protocol.stream_state import StreamState
-from core.vllm_adapter import Tokens
+from core.vllm_adapter.tokens import Tokens
 
 REPLACEMENT = "\ufffd"
 SEED_TOKENS = 7

@@ -14,7 +14,7 @@ import msgspec
 
 from core.protocol.generate import GenerateLogprobs, LogprobCandidate, LogprobPosition
 from core.protocol.rules import OutputRules
-from core.vllm_adapter import Tokens
+from core.vllm_adapter.tokens import Tokens
 
 CONTEXT_TOKENS = 4
 """Sampled tokens before a position that its repair may need: the longest UTF-8 character."""

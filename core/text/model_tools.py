@@ -3,7 +3,8 @@
 from core.protocol.rules import OutputRules
 from core.text.decoding import TextStream, open_stream
 from core.text.logprobs import LogprobWriter
-from core.vllm_adapter import ChatContext, Model
+from core.vllm_adapter.loading import Model
+from core.vllm_adapter.parsing import ChatContext
 
 _DEFAULT_RULES = OutputRules()
 

@@ -6,17 +6,17 @@ copy of a loaded tokenizer encodes with it, and everything that decodes keeps th
 
 import copy
 import logging
-import os
-import signal
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeAlias
 
 from transformers import TokenizersBackend
 from vllm.tokenizers.hf import ThreadSafeHFTokenizerMixin
 
 _logger = logging.getLogger(__name__)
 
-_CHECK_TIMEOUT_S = 60
+Check: TypeAlias = Callable[[Any, Any], bool]
+"""Whether an encoder, the second, gives a tokenizer's IDs; `agrees` says it in this process."""
 
 _SENTENCES = (
     "Hello, world! It's 12:30 on 2026-01-31; 1234567890 items cost $9.99 (net), I'd say.",
@@ -35,12 +35,12 @@ _SENTENCES = (
 """What tokenizers may split differently: scripts, joiners, controls, runs of whitespace."""
 
 
-def render_tokenizer(tokenizer: Any, *, fast: bool) -> Any:
+def render_tokenizer(tokenizer: Any, check: Check | None) -> Any:
     """A view of a loaded tokenizer for vLLM's renderer; see `start_encoding`.
 
     Args:
         tokenizer: What `vllm.tokenizers` loads for a model; it is not changed.
-        fast: Encode with `fastokens` where it agrees with the tokenizer.
+        check: Encode with `fastokens` where this says that it agrees; None to leave it.
     """
     if not isinstance(tokenizer, TokenizersBackend):
         return tokenizer
@@ -50,7 +50,7 @@ def render_tokenizer(tokenizer: Any, *, fast: bool) -> Any:
     view = kind.__new__(kind)
     view.__dict__.update(tokenizer.__dict__)
     view._plain = tokenizer
-    view._encoder = _fast_encoder(tokenizer) if fast else None
+    view._encoder = None if check is None else _fast_encoder(tokenizer, check)
     return view
 
 
@@ -98,7 +98,7 @@ class _View:
         return self._plain.convert_tokens_to_string(*args, **kwargs)
 
 
-def _fast_encoder(tokenizer: Any) -> Any:
+def _fast_encoder(tokenizer: Any, check: Check) -> Any:
     """The tokenizer's data in `fastokens`, None where that cannot be used."""
     try:
         encoder = fast_encoder(tokenizer)
@@ -107,7 +107,7 @@ def _fast_encoder(tokenizer: Any) -> Any:
     except Exception as error:  # noqa: BLE001 - it reports what it lacks with plain exceptions
         reason = f"fastokens cannot read it: {' '.join(str(error).split())[:200]}"
     else:
-        if _agrees_in_a_fork(tokenizer, encoder):
+        if check(tokenizer, encoder):
             _logger.info("render encodes with fastokens %s", version("fastokens"))
             return encoder
         reason = "fastokens encodes the check's texts differently"
@@ -159,17 +159,3 @@ def _encoded(tokenizer: Any, text: str, special: bool) -> tuple[list[int], list[
     whole = tokenizer(text, add_special_tokens=special)
     cut = tokenizer(text, add_special_tokens=special, truncation=True, max_length=20)
     return whole["input_ids"], cut["input_ids"]
-
-
-def _agrees_in_a_fork(tokenizer: Any, encoder: Any) -> bool:
-    """Compare in a child: the threads `fastokens` starts must not run where shards are forked."""
-    pid = os.fork()
-    if pid == 0:
-        code = 2
-        try:
-            signal.alarm(_CHECK_TIMEOUT_S)
-            code = 0 if agrees(tokenizer, encoder) else 1
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status) == 0

@@ -21,6 +21,7 @@ from vllm.tool_parsers import ToolParserManager
 from core.protocol.limits import Limits
 from core.protocol.options import ModelOptions
 from core.protocol.rules import EndTokens, OutputRules
+from core.vllm_adapter import patches
 from core.vllm_adapter.parsing import ChatContext, ParserConfig
 from core.vllm_adapter.requests import completion_rules, read_completion_request
 from core.vllm_adapter.tokens import Tokens
@@ -104,7 +105,9 @@ def load_model(options: ModelOptions, progress: Callable[[str], None]) -> Model:
 
     Raises:
         StartupError: The model cannot be served as asked.
+        RuntimeError: vLLM was imported before `patches.install`.
     """
+    patches.install()
     progress("reading the model config")
     _import_plugins(options)
     _check_parser_names(options)

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType, SimpleNamespace
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 from vllm.config import VllmConfig
@@ -31,14 +30,13 @@ from core.protocol.calls import RenderTarget
 from core.protocol.errors import BadRequest, RenderRefused
 from core.protocol.options import ModelOptions
 from core.protocol.plan import ApiName
-from core.vllm_adapter import rendered
-from core.vllm_adapter.encoding import render_tokenizer, start_encoding
+from core.vllm_adapter.encoding import Check, render_tokenizer, start_encoding
 from core.vllm_adapter.loading import Model, default_template_kwargs, one_line
 from core.vllm_adapter.planning import Rendered, Target, check_servable, write_plan
 from core.vllm_adapter.requests import refusal
 
-CALL_CPU_S = 30.0
-"""CPU time of one call where callers bring templates, as long as vLLM lets one template take."""
+Limit: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""A context for one call, which may end it by an exception."""
 
 _INTERNAL = 500
 _TARGETS = {
@@ -60,21 +58,22 @@ class Renderer:
     Nothing it builds starts a thread before `start`, so that processes can be forked from here.
     """
 
-    def __init__(self, options: ModelOptions, model: Model) -> None:
+    def __init__(self, options: ModelOptions, model: Model, check: Check) -> None:
         """Build vLLM's renderer around a loaded model.
 
         Args:
             options: What to serve, and how.
             model: The model, as `load_model` left it.
+            check: Says whether `fastokens` may encode; must leave no thread behind to be forked.
         """
-        rendered.install()
         config = model.vllm_config
-        self._tokenizer = render_tokenizer(model.tokens.tokenizer, fast=options.fastokens)
+        tokenizer = model.tokens.tokenizer
+        self._tokenizer = render_tokenizer(tokenizer, check if options.fastokens else None)
         self._online = _online_renderer(options, config, self._tokenizer)
         self._name = options.names[0]
         self._ends = model.ends
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._limit: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._limit: Limit = nullcontext
         registry = OpenAIModelRegistry(
             model_config=config.model_config,
             base_model_paths=[BaseModelPath(name, options.model) for name in options.names],
@@ -138,15 +137,19 @@ class Renderer:
         """Compile the chat template before the fork."""
         self._online.warmup()
 
-    def start(self) -> None:
-        """Encode as fast as can be from here on, and bound calls where callers bring templates.
+    @property
+    def takes_templates(self) -> bool:
+        """Callers may bring templates, whose work has no end of its own."""
+        return bool(self._online.trust_request_chat_template)
 
-        Starts threads and takes SIGVTALRM: only in the main thread of a process of its own.
+    def start(self, limit: Limit = nullcontext) -> None:
+        """Encode as fast as can be from here on. Starts threads: only after the last fork.
+
+        Args:
+            limit: Bounds each call.
         """
         start_encoding(self._tokenizer)
-        if self._online.trust_request_chat_template:
-            signal.signal(signal.SIGVTALRM, _too_long)
-            self._limit = _limited
+        self._limit = limit
 
     def close_loop(self) -> None:
         """Let go of the event loop, which does not survive a fork."""
@@ -174,13 +177,18 @@ class Renderer:
             return self._loop.run_until_complete(work)
 
 
-def load_renderer(options: ModelOptions, model: Model) -> Renderer:
+def load_renderer(options: ModelOptions, model: Model, check: Check) -> Renderer:
     """Build the renderer of a loaded model, and compile its chat template.
+
+    Args:
+        options: What to serve, and how.
+        model: The model, as `load_model` left it.
+        check: Says whether `fastokens` may encode; must leave no thread behind to be forked.
 
     Raises:
         StartupError: It cannot be had.
     """
-    renderer = one_line(lambda: Renderer(options, model), "cannot prepare the renderer")
+    renderer = one_line(lambda: Renderer(options, model, check), "cannot prepare the renderer")
     renderer.warm_up()
     return renderer
 
@@ -222,20 +230,6 @@ class _Loop(asyncio.SelectorEventLoop):
         except Exception as error:  # noqa: BLE001 - it is the future's
             future.set_exception(error)
         return future
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    """Interrupt what takes too long: a template a caller wrote may never end."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, CALL_CPU_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-
-def _too_long(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"rendering took more than {CALL_CPU_S:g} s of CPU time")
 
 
 def _online_renderer(options: ModelOptions, config: VllmConfig, tokenizer: Any) -> _Online:

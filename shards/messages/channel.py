@@ -3,6 +3,8 @@
 AF_UNIX stream sockets in a private directory, the mutual HMAC handshake of `multiprocessing`, and
 its framing: a signed 32-bit big-endian length before each message, or -1 and an unsigned 64-bit
 length for messages over 2 GiB. No pickled object crosses.
+
+Neither handshake nor framing is documented: `tests/contracts/test_multiprocessing.py` holds both.
 """
 
 import os

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from core.answerer import Answerer
 from core.protocol.options import ModelOptions
 from core.render import warm_up
-from core.vllm_adapter import Model, Renderer, StartupError, load_model, load_renderer
+from core.vllm_adapter.loading import Model, StartupError, load_model
+from core.vllm_adapter.rendering import Renderer, load_renderer
+from shards.shard.encoding_check import agrees_in_a_fork
 
 Progress = Callable[[str], None]
 
@@ -34,7 +36,7 @@ def build(options: ModelOptions, progress: Progress, *, render: bool) -> Answere
 
 def _renderer(options: ModelOptions, model: Model, progress: Progress) -> Renderer:
     progress("preparing the renderer")
-    renderer = load_renderer(options, model)
+    renderer = load_renderer(options, model, agrees_in_a_fork)
     warm_up(renderer)
     renderer.close_loop()
     return renderer

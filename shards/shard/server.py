@@ -26,7 +26,7 @@ from shards.messages.last_call import CurrentCall
 from shards.messages.logs import configure
 from shards.messages.orders import Role, ShardSpec
 from shards.messages.replies import Ready, Reply, reply_encoder
-from shards.shard import warm
+from shards.shard import cpu_limit, warm
 from shards.shard.gateway_connection import GatewayConnection
 from shards.shard.scheduler import SLICE_S, Answers, Scheduler
 from shards.shard.stream_table import StreamTable
@@ -43,7 +43,7 @@ def serve(spec: ShardSpec, supervisor: Connection) -> None:
     _settle(spec)
     answerer = _warmed()
     if spec.role is Role.RENDER:
-        answerer.start_rendering()
+        answerer.start_rendering(cpu_limit.take_signal)
     answerer.streams = table = StreamTable(spec.table, time.monotonic, successor=spec.successor)
     ready = _ready(spec, answerer)
     with listen(spec.address) as listener:

@@ -68,6 +68,8 @@ def warm(order: WarmOrder) -> Outcome:
     gc.disable()
     try:
         steps("importing vLLM (about 15 s)")
+        # Modules of vLLM read the platform while they are imported, so it is set before them.
+        importlib.import_module("core.vllm_adapter.patches").install()
         loading = importlib.import_module("shards.shard.loading")
         built = loading.build(order.options, steps, render=order.render)
     except Exception as error:

@@ -9,7 +9,8 @@ from core.protocol.calls import DerenderCall
 from core.protocol.envelope import Named, derender_call, envelope_decoder
 from core.protocol.options import ModelOptions
 from core.protocol.plan import ApiName
-from core.vllm_adapter import Model, Tokens, load_model
+from core.vllm_adapter.loading import Model, load_model
+from core.vllm_adapter.tokens import Tokens
 from tests import models
 from tests.serving import DEMO_MODEL
 

@@ -22,7 +22,8 @@ from core.protocol.plan import (
     recipe_decoder,
 )
 from core.render import render
-from core.vllm_adapter import Renderer, load_renderer
+from core.vllm_adapter.encoding import agrees
+from core.vllm_adapter.rendering import Renderer, load_renderer
 from tests.core.calling import CREATED, Json, Setup, answerer, model, options
 
 DONE = "[DONE]"
@@ -36,7 +37,7 @@ _CALL_ID = "a call"
 @cache
 def renderer(setup: Setup) -> Renderer:
     """The renderer of a set-up, made once."""
-    return load_renderer(options(setup), model(setup))
+    return load_renderer(options(setup), model(setup), agrees)
 
 
 def plan_of(setup: Setup, endpoint: str, body: Json) -> Plan:

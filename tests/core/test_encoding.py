@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from core.protocol.options import ModelOptions
-from core.vllm_adapter import load_model
 from core.vllm_adapter.encoding import (
     agrees,
     check_texts,
@@ -13,6 +12,7 @@ from core.vllm_adapter.encoding import (
     render_tokenizer,
     start_encoding,
 )
+from core.vllm_adapter.loading import load_model
 from tests import models
 from tests.serving import DEMO_MODEL
 
@@ -42,7 +42,7 @@ def _tokenizer(name: str) -> Any:
 @pytest.mark.parametrize("name", EVERY)
 def test_a_view_encodes_and_decodes_as_the_tokenizer(name: str) -> None:
     tokenizer = _tokenizer(name)
-    view = render_tokenizer(tokenizer, fast=True)
+    view = render_tokenizer(tokenizer, agrees)
     assert (view._encoder is not None) == (name in ENCODED_FAST)
     start_encoding(view)
     for text in [*check_texts(tokenizer), "Some other text: élan vital, 42 × 7\u00a0= 294.\n" * 50]:
@@ -64,6 +64,6 @@ def test_an_encoder_that_differs_is_told() -> None:
 
 
 def test_it_can_be_turned_off() -> None:
-    view = render_tokenizer(_tokenizer("demo"), fast=False)
+    view = render_tokenizer(_tokenizer("demo"), None)
     start_encoding(view)
     assert view.backend_tokenizer is view._plain.backend_tokenizer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from core.protocol.errors import EngineFailed, EngineRefused, FaultCode
 from core.protocol.plan import Advance, Plan
-from core.vllm_adapter import ParserStream
+from core.vllm_adapter.parsing import ParserStream
 from tests.core.calling import MAX_MODEL_LEN, QWEN, QWEN_PLAIN, Json, tokens
 from tests.core.front import DONE, Door, event, payloads, plan_of, serve_whole
 from tests.core.front_faults import END, ERRORS, HARMLESS, LOGPROB, NO_ANSWER, NO_CHUNK, USAGE, one

@@ -10,7 +10,7 @@ import pytest
 
 from core.answerer import Answerer
 from core.protocol.errors import BadRequest
-from core.vllm_adapter import ChatContext
+from core.vllm_adapter.parsing import ChatContext
 from tests.core import refusal_table as table
 from tests.core.calling import QWEN, QWEN_PLAIN, answer, call_of, model
 

@@ -13,7 +13,7 @@ from core.protocol.ids import stream_id, tool_call_id
 from core.text.choice import ChoiceStep, whole_choice
 from core.text.logprobs import LogprobShape
 from core.text.model_tools import ModelTools
-from core.vllm_adapter import ChatContext, ParsedMessage
+from core.vllm_adapter.parsing import ChatContext, ParsedMessage
 
 
 class ChatGeneration(NamedTuple):
