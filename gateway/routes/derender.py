@@ -59,7 +59,7 @@ class _Derender(ShardExchange):
 
     def _call(self, envelope: Envelope) -> Call:
         endpoint = self._endpoint
-        model = _model(envelope.model, self.services.settings.served_model_names)
+        model = _model(envelope.model, self.services.settings.model.names)
         field = "generate_chunk" if envelope.stream else endpoint.generate_field
         generate = present(getattr(envelope, field))
         if not generate:
