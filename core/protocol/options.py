@@ -119,8 +119,7 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
     anthropic_disabled_thinking_effort: Annotated[
         Literal["auto", "none", "low"],
         Setting(
-            Group.TEMPLATE,
-            "as in vLLM: reasoning_effort of messages whose thinking is disabled",
+            Group.TEMPLATE, "as in vLLM: reasoning_effort of messages whose thinking is disabled"
         ),
     ] = "auto"
     trust_request_mm_kwargs: Annotated[

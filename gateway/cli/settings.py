@@ -26,16 +26,14 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, Setting(Group.SERVER, "address to listen on")] = "127.0.0.1"
     port: Annotated[
-        int,
-        Setting(Group.SERVER, "port to listen on; 0 takes a free one", least=0, most=65535),
+        int, Setting(Group.SERVER, "port to listen on; 0 takes a free one", least=0, most=65535)
     ] = 8100
     counts: ShardCounts
     model: ModelOptions
     http: HttpSettings
     table: TableLimits
     allow_untested_vllm: Annotated[
-        bool,
-        Setting(Group.PROCESSES, "start with a vLLM version this release was not tested with"),
+        bool, Setting(Group.PROCESSES, "start with a vLLM version this release was not tested with")
     ] = False
     logs: LogSettings
     engines: EngineSettings | None = None

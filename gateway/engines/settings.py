@@ -53,9 +53,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: Annotated[
         float,
         Setting(
-            Group.ENGINES,
-            "longest time to connect to an engine",
-            flag="engine-connect-timeout",
+            Group.ENGINES, "longest time to connect to an engine", flag="engine-connect-timeout"
         ),
     ] = 5.0
     """Looking up, connecting and shaking hands, per attempt."""

@@ -44,17 +44,10 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 120.0
     shutdown_timeout_s: Annotated[
         float,
-        Setting(
-            Group.SERVER,
-            "how long open requests may go on once the service is told to end",
-        ),
+        Setting(Group.SERVER, "how long open requests may go on once the service is told to end"),
     ] = 2.7
     write_timeout_s: Annotated[
-        float,
-        Setting(
-            Group.SERVER,
-            "longest time a caller may leave events of a stream unread",
-        ),
+        float, Setting(Group.SERVER, "longest time a caller may leave events of a stream unread")
     ] = 120.0
 
 

@@ -21,9 +21,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     format: Annotated[
         Literal["text", "json"],
         Setting(
-            Group.PROCESSES,
-            "one readable line, or one JSON object, per event",
-            flag="log-format",
+            Group.PROCESSES, "one readable line, or one JSON object, per event", flag="log-format"
         ),
     ] = "text"
 

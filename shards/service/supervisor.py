@@ -46,11 +46,7 @@ class ShardCounts(msgspec.Struct, frozen=True, kw_only=True):
     shards: Annotated[
         int,
         Setting(
-            Group.PROCESSES,
-            "processes that derender",
-            shown_default="cores - 1",
-            least=1,
-            most=512,
+            Group.PROCESSES, "processes that derender", shown_default="cores - 1", least=1, most=512
         ),
     ] = msgspec.field(default_factory=_default_shards)
     render_shards: Annotated[

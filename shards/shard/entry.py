@@ -65,11 +65,7 @@ class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
     ] = 8_000_000
     ttl_s: Annotated[
         float,
-        Setting(
-            Group.PROCESSES,
-            "how long a live stream is kept without a call",
-            flag="live-ttl",
-        ),
+        Setting(Group.PROCESSES, "how long a live stream is kept without a call", flag="live-ttl"),
     ] = 300.0
 
 
