@@ -15,7 +15,7 @@ export VLLM_NO_USAGE_STATS := 1
 export DO_NOT_TRACK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock env clean
+.PHONY: help demo test check bench docs lock env clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -36,6 +36,9 @@ check: $(ENV_STAMP) ## Check format, lint and types.
 bench: $(ENV_STAMP) ## Measure against the reference server (ARGS="--only stream --rounds 50").
 	$(BIN)/python -m loadtest.bench $(ARGS) --model-dir \
 		"$${MODEL_DIR:-$$($(BIN)/python -c 'from tests.models import folder; print(folder("qwen"))')}"
+
+docs: $(ENV_STAMP) ## Write the flag tables of the documentation.
+	$(BIN)/python -m gateway.cli.flags_table docs/operations.md
 
 lock: $(UV_STAMP) ## Resolve requirements.txt anew from pyproject.toml.
 	$(UV) pip compile --quiet --upgrade --universal --generate-hashes --extra test --no-annotate \

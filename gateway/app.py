@@ -70,7 +70,7 @@ def build(services: Services) -> App:
         openapi_config=None,
         logging_config=None,
     )
-    return App(direct, framework, auth.Keys(services.settings.api_keys))
+    return App(direct, framework, auth.Keys(services.settings.http.api_keys))
 
 
 def _http_failure(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:

@@ -71,7 +71,7 @@ def _config(services: Services, settings: GatewaySettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s + 0.1),
+        timeout_graceful_shutdown=math.ceil(settings.http.shutdown_timeout_s + 0.1),
     )
 
 
@@ -84,7 +84,7 @@ def _watch_for_the_end(
         server.should_exit = True
         # What is still open then gets a proper 503 before the server cancels it.
         for pool in pools:
-            loop.call_later(settings.drain_timeout_s, pool.refuse_pending)
+            loop.call_later(settings.http.shutdown_timeout_s, pool.refuse_pending)
 
     def orphaned() -> None:
         if not os.read(_STDIN, 4096):
@@ -100,7 +100,7 @@ async def _announce(services: Services) -> None:
     settings = services.settings
     while services.readiness() is not None:
         await asyncio.sleep(_READY_POLL_S)
-    names = ", ".join(settings.served_model_names)
+    names = ", ".join(settings.model.names)
     _logger.info("serving on %s as %s", settings.url, names)
 
 

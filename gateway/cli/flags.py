@@ -1,22 +1,19 @@
-"""The flags of `derender serve`: one row each, read from the command line and the environment."""
+"""The flags of `derender serve`, made from the annotated fields of its settings."""
 
-import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
+from msgspec.structs import FieldInfo
 
-from gateway.cli.flag_values import (
-    read_length,
-    read_level,
-    read_names,
-    read_object,
-    read_switch,
-    seconds,
-    whole_number,
-)
+from core.protocol.settings import Group, Setting
+from gateway.cli.reading import READERS, one_of, whole_number
+from gateway.cli.settings import ServeSettings, SettingsError
 
 ENVIRONMENT_PREFIX = "DERENDER_"
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,16 +21,14 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """Without dashes in front."""
-    group: str
-    help: str
+    setting: Setting
+    type: Any
+    """The field's, without its annotation and without None."""
+    optional: bool = False
+    """Whether it may be None."""
     default: Any = None
-    read: Callable[[str], Any] = str
-    """Turns the text into a value; raises ValueError with the reason."""
-    metavar: str | None = None
-    choices: tuple[str, ...] = ()
-    many: bool = False
-    """Takes several values; in the environment they are separated by commas or blanks."""
-    shown_default: str | None = None
+    """The field's, None where it is required or made anew."""
+    required: bool = False
 
     @property
     def key(self) -> str:
@@ -48,330 +43,114 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_switch(self) -> bool:
         """Whether the flag takes no value."""
-        return self.read is read_switch
+        return self.type is bool
+
+    @property
+    def is_many(self) -> bool:
+        """Whether it takes several; in the environment, commas or blanks stand between them."""
+        return get_origin(self.type) is tuple
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only values there are; empty where there is no such list."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether the command line takes it without its name: what there is no service without."""
+        return self.required and not self.is_many
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in the help."""
+        if self.choices:
+            return "{" + ",".join(self.choices) + "}"
+        unit = "SECONDS" if self.type is float else self.name.rsplit("-", 1)[-1].upper()
+        return self.setting.metavar or unit
+
+    @property
+    def shown_default(self) -> str:
+        """The default as the help tells it; empty where there is none."""
+        default = "" if self.default in (None, ()) or self.is_switch else str(self.default)
+        return self.setting.shown_default or default
+
+    def read(self, text: str) -> Any:
+        """Turn the text of one value into the value.
+
+        Raises:
+            ValueError: It cannot be used; the message is the reason.
+        """
+        if self.choices:
+            return one_of(self.choices, text)
+        if self.type is not int:
+            return READERS[self.type](text)
+        if self.optional and text.strip().lower() in ("auto", "-1"):
+            return None
+        return whole_number(self.setting.least, self.setting.most, text)
 
 
-def default_shards() -> int:
-    """One core for the gateway, the rest for shards."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+def flags_of(struct: type[msgspec.Struct]) -> Iterator[Flag]:
+    """Make the flags of a struct's settings and, in their place, of the structs in it."""
+    for field in msgspec.structs.fields(struct):
+        if inner := _struct_in(field):
+            yield from flags_of(inner)
+        elif flag := _flag(field):
+            yield flag
 
 
-_SERVER, _ENGINE, _MODEL, _PARSING, _TEMPLATE, _PROCESS = (
-    "server",
-    "engines behind the front door",
-    "model",
-    "parsers",
-    "chat template",
-    "processes and limits",
-)
+def build(struct: type[_Struct], values: Mapping[str, Any]) -> _Struct:
+    """Make a struct of settings from their values by flag key; the others take their defaults.
 
-MODEL = Flag(name="model", group=_MODEL, help="folder or hub name of the model")
+    A struct that may be None is None where a required setting in it has no value.
 
-FLAGS = (
-    Flag(name="host", group=_SERVER, default="127.0.0.1", help="address to listen on"),
-    Flag(
-        name="port",
-        group=_SERVER,
-        default=8100,
-        read=whole_number(0, 65535),
-        help="port to listen on; 0 takes a free one",
-    ),
-    Flag(
-        name="served-model-name",
-        group=_SERVER,
-        many=True,
-        metavar="NAME",
-        shown_default="MODEL",
-        help="names accepted in a body's `model`; the first is reported",
-    ),
-    Flag(
-        name="api-key",
-        group=_SERVER,
-        many=True,
-        metavar="KEY",
-        help="keys callers must send one of as Authorization: Bearer KEY; better set in the"
-        " environment; /health, /metrics and the like stay open",
-    ),
-    Flag(
-        name="max-body-bytes",
-        group=_SERVER,
-        default=128 * 2**20,
-        read=whole_number(1),
-        metavar="BYTES",
-        shown_default="128M",
-        help="longest request body read; longer ones get 413",
-    ),
-    Flag(
-        name="tokenizer",
-        group=_MODEL,
-        metavar="PATH",
-        shown_default="MODEL",
-        help="folder of the tokenizer",
-    ),
-    Flag(
-        name="tokenizer-mode", group=_MODEL, default="auto", help="as in vLLM: auto, mistral, ..."
-    ),
-    Flag(name="revision", group=_MODEL, help="revision of a cached hub model"),
-    Flag(
-        name="trust-remote-code",
-        group=_MODEL,
-        default=False,
-        read=read_switch,
-        help="run Python code that comes with the model",
-    ),
-    Flag(
-        name="hf-config-path", group=_MODEL, metavar="PATH", help="folder of config.json, if apart"
-    ),
-    Flag(
-        name="max-model-len",
-        group=_MODEL,
-        read=read_length,
-        metavar="TOKENS",
-        shown_default="the model's",
-        help="tokens of prompt and output together; 8k is 8000, 8K is 8192",
-    ),
-    Flag(
-        name="max-logprobs",
-        group=_MODEL,
-        default=20,
-        read=whole_number(-1),
-        help="largest top_logprobs accepted; -1 for no bound",
-    ),
-    Flag(name="tool-call-parser", group=_PARSING, metavar="NAME", help="vLLM's tool parser"),
-    Flag(
-        name="tool-parser-plugin", group=_PARSING, metavar="FILE", help="Python file that adds one"
-    ),
-    Flag(name="reasoning-parser", group=_PARSING, metavar="NAME", help="vLLM's reasoning parser"),
-    Flag(
-        name="reasoning-parser-plugin",
-        group=_PARSING,
-        metavar="FILE",
-        help="Python file that adds one",
-    ),
-    Flag(
-        name="enable-auto-tool-choice",
-        group=_PARSING,
-        default=False,
-        read=read_switch,
-        help="parse tool calls where the request leaves the choice to the model",
-    ),
-    Flag(
-        name="tool-strict-level",
-        group=_PARSING,
-        choices=("auto", "function", "parameter"),
-        help="as in vLLM: how strictly tool calls are constrained",
-    ),
-    Flag(
-        name="chat-template",
-        group=_TEMPLATE,
-        metavar="FILE",
-        shown_default="the tokenizer's",
-        help="template file, or the template itself",
-    ),
-    Flag(
-        name="chat-template-content-format",
-        group=_TEMPLATE,
-        default="auto",
-        choices=("auto", "string", "openai"),
-        help="how the template takes message content",
-    ),
-    Flag(
-        name="trust-request-chat-template",
-        group=_TEMPLATE,
-        default=False,
-        read=read_switch,
-        help="accept a chat template in the request",
-    ),
-    Flag(
-        name="default-chat-template-kwargs",
-        group=_TEMPLATE,
-        read=read_object,
-        metavar="JSON",
-        help='arguments for the template, such as {"enable_thinking": false}',
-    ),
-    Flag(
-        name="exclude-tools-when-tool-choice-none",
-        group=_TEMPLATE,
-        default=False,
-        read=read_switch,
-        help='leave tools out of the prompt where tool_choice is "none"',
-    ),
-    Flag(
-        name="reasoning-effort-map",
-        group=_TEMPLATE,
-        read=read_names,
-        metavar="JSON",
-        help='reasoning_effort by the name the template knows, such as {"minimal": "low"}',
-    ),
-    Flag(
-        name="anthropic-disabled-thinking-effort",
-        group=_TEMPLATE,
-        default="auto",
-        choices=("auto", "none", "low"),
-        help="as in vLLM: reasoning_effort of messages whose thinking is disabled",
-    ),
-    Flag(
-        name="trust-request-mm-kwargs",
-        group=_TEMPLATE,
-        default=False,
-        read=read_switch,
-        help="accept mm_processor_kwargs and media_io_kwargs in the request",
-    ),
-    Flag(
-        name="generation-config",
-        group=_MODEL,
-        default="auto",
-        metavar="PATH",
-        help="as in vLLM: where default sampling parameters come from; auto, vllm or a folder",
-    ),
-    Flag(
-        name="override-generation-config",
-        group=_MODEL,
-        read=read_object,
-        metavar="JSON",
-        help="default sampling parameters that win over those",
-    ),
-    Flag(
-        name="shards",
-        group=_PROCESS,
-        default=default_shards(),
-        read=whole_number(1, 512),
-        shown_default="cores - 1",
-        help="processes that derender",
-    ),
-    Flag(
-        name="render-shards",
-        group=_PROCESS,
-        default=1,
-        read=whole_number(0, 512),
-        help="processes that render and tokenize; 0 serves neither",
-    ),
-    Flag(
-        name="fastokens",
-        group=_PROCESS,
-        default=True,
-        read=read_switch,
-        help="encode with fastokens where it agrees with the model's tokenizer",
-    ),
-    Flag(
-        name="live-streams",
-        group=_PROCESS,
-        default=4096,
-        read=whole_number(0),
-        help="live streams a shard keeps between calls; 0 replays on every call",
-    ),
-    Flag(
-        name="live-tokens",
-        group=_PROCESS,
-        default=8_000_000,
-        read=whole_number(1),
-        shown_default="8m",
-        help="prompt and output tokens of a shard's live streams",
-    ),
-    Flag(
-        name="live-ttl",
-        group=_PROCESS,
-        default=300.0,
-        read=seconds,
-        metavar="SECONDS",
-        help="how long a live stream is kept without a call",
-    ),
-    Flag(
-        name="request-timeout",
-        group=_SERVER,
-        default=120.0,
-        read=seconds,
-        metavar="SECONDS",
-        help="longest time for one request, its body's arrival included; then 504",
-    ),
-    Flag(
-        name="shutdown-timeout",
-        group=_SERVER,
-        default=2.7,
-        read=seconds,
-        metavar="SECONDS",
-        help="how long open requests may go on once the service is told to end",
-    ),
-    Flag(
-        name="write-timeout",
-        group=_SERVER,
-        default=120.0,
-        read=seconds,
-        metavar="SECONDS",
-        help="longest time a caller may leave events of a stream unread",
-    ),
-    Flag(
-        name="engine-url",
-        group=_ENGINE,
-        many=True,
-        metavar="URL",
-        help="token-in / token-out engines; with one, /v1/chat/completions and /v1/completions are"
-        " served",
-    ),
-    Flag(
-        name="engine-model",
-        group=_ENGINE,
-        metavar="NAME",
-        shown_default="the first served name",
-        help="the model's name at the engines",
-    ),
-    Flag(
-        name="engine-api-key",
-        group=_ENGINE,
-        metavar="KEY",
-        help="sent to the engines as Authorization: Bearer KEY; better set in the environment",
-    ),
-    Flag(
-        name="forward-authorization",
-        group=_ENGINE,
-        default=False,
-        read=read_switch,
-        help="send a caller's own Authorization to the engines",
-    ),
-    Flag(
-        name="engine-connect-timeout",
-        group=_ENGINE,
-        default=5.0,
-        read=seconds,
-        metavar="SECONDS",
-        help="longest time to connect to an engine",
-    ),
-    Flag(
-        name="engine-idle-timeout",
-        group=_ENGINE,
-        default=600.0,
-        read=seconds,
-        metavar="SECONDS",
-        help="longest silence of an engine; one that does not stream is silent until it is done",
-    ),
-    Flag(
-        name="engine-max-requests",
-        group=_ENGINE,
-        default=0,
-        read=whole_number(0),
-        metavar="COUNT",
-        help="requests one engine may have in flight, more are refused; 0 for no bound",
-    ),
-    Flag(
-        name="allow-untested-vllm",
-        group=_PROCESS,
-        default=False,
-        read=read_switch,
-        help="start with a vLLM version this release was not tested with",
-    ),
-    Flag(
-        name="log-level",
-        group=_PROCESS,
-        default="INFO",
-        read=read_level,
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="least severe line logged",
-    ),
-    Flag(
-        name="log-format",
-        group=_PROCESS,
-        default="text",
-        choices=("text", "json"),
-        help="one readable line, or one JSON object, per event",
-    ),
-)
+    Raises:
+        SettingsError: A struct's own check failed; the message begins with its first flag.
+    """
+    members: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        if inner := _struct_in(field):
+            if field.required or _is_told(inner, values):
+                members[field.name] = build(inner, values)
+        elif (flag := _flag(field)) and flag.key in values:
+            members[field.name] = values[flag.key]
+    try:
+        return struct(**members)
+    except ValueError as error:
+        raise SettingsError(f"--{next(flags_of(struct)).name}: {error}") from None
+
+
+def in_groups(flags: tuple[Flag, ...]) -> Iterator[tuple[Group, list[Flag]]]:
+    """Yield the flags under their headings, as the command line and the documentation show them."""
+    for group in Group:
+        yield group, [flag for flag in flags if flag.setting.group is group]
+
+
+def _flag(field: FieldInfo) -> Flag | None:
+    notes = get_args(field.type)
+    setting = next((note for note in notes if isinstance(note, Setting)), None)
+    if setting is None:
+        return None
+    kinds = get_args(notes[0]) if NoneType in get_args(notes[0]) else (notes[0],)
+    return Flag(
+        name=setting.flag or field.name.removesuffix("_s").replace("_", "-"),
+        setting=setting,
+        type=kinds[0],
+        optional=NoneType in kinds,
+        default=None if field.default is msgspec.NODEFAULT else field.default,
+        required=field.required,
+    )
+
+
+def _struct_in(field: FieldInfo) -> type[msgspec.Struct] | None:
+    kinds = (field.type, *get_args(field.type))
+    structs = (
+        each for each in kinds if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    )
+    return next(structs, None)
+
+
+def _is_told(struct: type[msgspec.Struct], values: Mapping[str, Any]) -> bool:
+    return all(values.get(flag.key) for flag in flags_of(struct) if flag.required)
+
+
+FLAGS = tuple(flags_of(ServeSettings))

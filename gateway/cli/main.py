@@ -10,15 +10,16 @@ from typing import Any, NoReturn
 import msgspec
 
 from gateway import __version__
-from gateway.cli.flags import FLAGS, Flag
-from gateway.services.settings import GatewaySettings, ServeSettings, SettingsError, resolve
+from gateway.cli.flags import FLAGS, Flag, in_groups
+from gateway.cli.resolving import resolve
+from gateway.cli.settings import ServeSettings, SettingsError
+from gateway.services.settings import GatewaySettings
 from shards.service.signals import SignalRecord
 from shards.service.supervisor import CannotStart, Service, Supervisor
 
 CANNOT_START = 2
 
 _FRAME_OVERHEAD_BYTES = 64 * 1024
-_LEAST_STREAMS = 4096
 _DRAIN_ALLOWANCE_S = 0.8
 """For the answers that tell callers the time is over."""
 
@@ -50,11 +51,10 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the exit code."""
-    arguments = _parser().parse_args(_with_dashes(sys.argv[1:] if argv is None else argv))
-    given = {key: value for key, value in vars(arguments).items() if value is not None}
+    given = read(sys.argv[1:] if argv is None else argv)
     with SignalRecord() as signals:
         try:
-            settings = resolve(given.pop("model", None), given)
+            settings = resolve(given)
             listener = _listen(settings)
             Supervisor(_service(settings, listener), listener, signals).run()
         except (SettingsError, CannotStart) as error:
@@ -63,39 +63,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def read(argv: Sequence[str]) -> dict[str, Any]:
+    """Return what the command line says, by flag key; only flags that were given.
+
+    Raises:
+        SystemExit: It is not understood, or asks for help or the version, which is printed.
+    """
+    arguments = _parser().parse_args(_with_dashes(argv))
+    return {key: value for key, value in vars(arguments).items() if value is not None}
+
+
 def _service(settings: ServeSettings, listener: socket.socket) -> Service:
     gateway = GatewaySettings(
         url=_url(settings.host, listener),
-        served_model_names=settings.model.names,
-        model=settings.model.model,
-        max_body_bytes=settings.max_body_bytes,
-        request_timeout_s=settings.request_timeout_s,
-        write_timeout_s=settings.write_timeout_s,
-        drain_timeout_s=settings.shutdown_timeout_s,
-        api_keys=settings.api_keys,
+        model=settings.model,
+        http=settings.http,
         engines=settings.engines,
-        engine_model=settings.engine_model,
-        streams_per_shard=settings.table.streams or _LEAST_STREAMS,
+        table=settings.table,
         logs=settings.logs,
     )
     return Service(
         options=settings.model,
-        shards=settings.shards,
-        render_shards=settings.render_shards,
-        max_frame_bytes=_longest_frame(settings),
-        logs=settings.logs,
+        counts=settings.counts,
         table=settings.table,
+        logs=settings.logs,
+        max_frame_bytes=_longest_frame(settings),
         gateway_command=(sys.executable, "-m", "gateway.worker"),
         gateway_settings=msgspec.json.encode(gateway),
-        drain_s=settings.shutdown_timeout_s + _DRAIN_ALLOWANCE_S,
-        preload=("argparse", "gateway.services.settings", "shards.service.supervisor"),
+        drain_s=settings.http.shutdown_timeout_s + _DRAIN_ALLOWANCE_S,
+        preload=("argparse", "gateway.cli.resolving", "shards.service.supervisor"),
     )
 
 
 def _longest_frame(settings: ServeSettings) -> int:
     """Bytes of the longest call a shard reads: a caller's body, or an engine's answers."""
     engine = settings.engines.max_body_bytes if settings.engines else 0
-    return settings.max_body_bytes + engine + _FRAME_OVERHEAD_BYTES
+    return settings.http.max_body_bytes + engine + _FRAME_OVERHEAD_BYTES
 
 
 def _listen(settings: ServeSettings) -> socket.socket:
@@ -131,26 +134,25 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    serve.add_argument("model", nargs="?", metavar="MODEL", help="folder (DERENDER_MODEL)")
-    groups: dict[str, Any] = {}
-    for flag in FLAGS:
-        if flag.group not in groups:
-            groups[flag.group] = serve.add_argument_group(flag.group)
-        _add(groups[flag.group], flag)
+    for heading, flags in in_groups(FLAGS):
+        group = serve.add_argument_group(heading)
+        for flag in flags:
+            _add(serve if flag.is_positional else group, flag)
     return parser
 
 
 def _add(group: Any, flag: Flag) -> None:
+    default = f"; default {flag.shown_default}" if flag.shown_default else ""
+    text = f"{flag.setting.help}{default} ({flag.variable})".replace("%", "%%")
+    if flag.is_positional:
+        group.add_argument(flag.key, nargs="?", metavar=flag.metavar, help=text)
+        return
     if flag.is_switch:
         options: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+    elif flag.is_many:
+        options = {"metavar": flag.metavar, "nargs": "+", "action": "extend"}
     else:
-        word = "{" + ",".join(flag.choices) + "}" if flag.choices else flag.metavar
-        options = {"metavar": word or flag.name.rsplit("-", 1)[-1].upper()}
-        if flag.many:
-            options |= {"nargs": "+", "action": "extend"}
-    shown = flag.shown_default or (flag.default if not flag.is_switch else None)
-    default = f"; default {shown}" if shown is not None else ""
-    text = f"{flag.help}{default} ({flag.variable})".replace("%", "%%")
+        options = {"metavar": flag.metavar}
     group.add_argument(f"--{flag.name}", dest=flag.key, default=None, help=text, **options)
 
 

@@ -1,9 +1,11 @@
 """What the client of the engines is told."""
 
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
 
+from core.protocol.settings import Group, Setting
 from gateway.engines.sse import MAX_EVENT_BYTES
 
 
@@ -14,25 +16,71 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         ValueError: A URL is none, or a key cannot be sent; the message names the value.
     """
 
-    urls: tuple[str, ...]
+    urls: Annotated[
+        tuple[str, ...],
+        Setting(
+            Group.ENGINES,
+            "token-in / token-out engines; with one, /v1/chat/completions and /v1/completions are"
+            " served",
+            flag="engine-url",
+        ),
+    ]
     """Where each engine's API begins: `/inference/v1/generate` and `/health` are appended. A name
-    and a password in a URL are sent as basic authorization."""
-    api_key: str = ""
-    """Sent as `Authorization: Bearer`; empty sends none."""
-    forward_authorization: bool = False
-    """Send the caller's own `Authorization` in place of `api_key`, where the caller has one."""
-    connect_timeout_s: float = 5.0
-    """How long looking up, connecting to and shaking hands with an engine may take, per attempt."""
-    idle_timeout_s: float = 600.0
-    """Longest silence of an engine: from the request to the status, and between bytes. An answer
-    that is not streamed is silent until the generation ends."""
+    and a password in a URL are sent as basic authorization. Kept once each, without `/` at the end.
+    """
+    model: Annotated[
+        str,
+        Setting(
+            Group.ENGINES,
+            "the model's name at the engines",
+            flag="engine-model",
+            metavar="NAME",
+            shown_default="the first served name",
+        ),
+    ] = ""
+    api_key: Annotated[
+        str,
+        Setting(
+            Group.ENGINES,
+            "sent to the engines as Authorization: Bearer KEY; better set in the environment",
+            flag="engine-api-key",
+        ),
+    ] = ""
+    forward_authorization: Annotated[
+        bool, Setting(Group.ENGINES, "send a caller's own Authorization to the engines")
+    ] = False
+    """In place of `api_key`, where the caller has one."""
+    connect_timeout_s: Annotated[
+        float,
+        Setting(
+            Group.ENGINES, "longest time to connect to an engine", flag="engine-connect-timeout"
+        ),
+    ] = 5.0
+    """Looking up, connecting and shaking hands, per attempt."""
+    idle_timeout_s: Annotated[
+        float,
+        Setting(
+            Group.ENGINES,
+            "longest silence of an engine; one that does not stream is silent until it is done",
+            flag="engine-idle-timeout",
+        ),
+    ] = 600.0
+    """From the request to the status, and between bytes."""
+    max_connections: Annotated[
+        int,
+        Setting(
+            Group.ENGINES,
+            "requests one engine may have in flight, more are refused; 0 for no bound",
+            flag="engine-max-requests",
+            metavar="COUNT",
+            least=0,
+        ),
+    ] = 0
+    """Each on a connection of its own. Where every engine is full, requests are refused at once:
+    engines have queues, the client none."""
     keepalive_timeout_s: float = 4.0
     """How long an unused connection is kept. vLLM closes them after 5 s
     (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`); being first saves sending a request into a closed one."""
-    max_connections: int = 0
-    """Requests one engine may have in flight, each on a connection of its own; 0 means no bound.
-    Where every engine is full, requests are refused at once: engines have queues, the client none.
-    """
     max_event_bytes: int = MAX_EVENT_BYTES
     """Longest event of a stream."""
     max_body_bytes: int = 1 << 30
@@ -41,7 +89,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Time between two health checks of an ejected engine; each may take as long."""
 
     def __post_init__(self) -> None:
-        """Check what the types do not say."""
+        """Bring the URLs into one form, and check what the types do not say."""
+        urls = tuple(dict.fromkeys(url.rstrip("/") for url in self.urls))
+        msgspec.structs.force_setattr(self, "urls", urls)
         if not self.urls:
             raise ValueError("no engine URL is given")
         for url in self.urls:

@@ -53,7 +53,7 @@ class FrontDoorExchange(Exchange):
         super().__init__(endpoint.name, endpoint.path, services, headers)
         self._api = endpoint.api
         self._door = door
-        self._timeout_s = services.settings.request_timeout_s
+        self._timeout_s = services.settings.http.request_timeout_s
         self._begun = time.perf_counter()
         given = headers.get(b"x-request-id", b"")
         # One that cannot be a word in a log counts as none.
@@ -68,7 +68,7 @@ class FrontDoorExchange(Exchange):
         Raises:
             ClientGone: The caller left; whatever worked for it was told.
         """
-        out = EventStream(send, self.services.settings.write_timeout_s)
+        out = EventStream(send, self.services.settings.http.write_timeout_s)
         try:
             return await self._run(receive, send, out)
         finally:

@@ -68,7 +68,7 @@ class Exchange(ABC):
             ClientGone: The caller left.
         """
         check_content_type(self.headers)
-        body = await read(self.headers, receive, self.services.settings.max_body_bytes)
+        body = await read(self.headers, receive, self.services.settings.http.max_body_bytes)
         self.services.metrics.body_read(self.name, len(body))
         return body
 
@@ -108,7 +108,7 @@ class ShardExchange(Exchange):
 
     async def run(self, receive: Receive, send: Send) -> int:
         """Serve, the whole answer included."""
-        timeout_s = self.services.settings.request_timeout_s
+        timeout_s = self.services.settings.http.request_timeout_s
         status, extra = 200, errors.Headers()
         try:
             answer = await within(timeout_s, self._work(receive))

@@ -53,7 +53,7 @@ class _Derender(ShardExchange):
         named = Named(
             call_id=self.services.pool.new_call_id(),
             trace_id=self.request_id,
-            model=_model(envelope.model, self.services.settings.served_model_names),
+            model=_model(envelope.model, self.services.settings.model.names),
             created=int(time.time()),
             fallback_id=os.urandom(8).hex(),
         )

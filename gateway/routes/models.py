@@ -51,7 +51,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 
 def routes(services: Services) -> list[HTTPRouteHandler]:
     """Handlers of this group."""
-    names = services.settings.served_model_names
+    names = services.settings.model.names
 
     @route("/v1/models", http_method=[HttpMethod.GET, HttpMethod.HEAD], sync_to_thread=False)
     def list_models() -> Response[bytes]:
@@ -80,7 +80,7 @@ def _card(services: Services, name: str) -> ModelCard:
     return ModelCard(
         id=name,
         created=created,
-        root=services.settings.model,
+        root=services.settings.model.model,
         max_model_len=ready.max_model_len if ready else None,
         permission=[Permission(id=f"modelperm-{secrets.token_hex(8)}", created=created)],
     )

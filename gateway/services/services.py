@@ -32,7 +32,7 @@ class FrontDoor(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             engines=Engines(settings.engines),
             engine_settings=settings.engines,
-            engine_model=settings.engine_model or settings.served_model_names[0],
+            engine_model=settings.engines.model or settings.model.names[0],
             sessions=Sessions(pool, settings.streams_per_shard),
             render_pool=render_pool,
         )

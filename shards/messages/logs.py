@@ -4,18 +4,26 @@ import json
 import logging
 import sys
 import time
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-LogFormat = Literal["text", "json"]
+from core.protocol.settings import Group, Setting
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How every process of a service writes its log."""
 
-    level: str = "INFO"
-    format: LogFormat = "text"
+    level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+        Setting(Group.PROCESSES, "least severe line logged", flag="log-level"),
+    ] = "INFO"
+    format: Annotated[
+        Literal["text", "json"],
+        Setting(
+            Group.PROCESSES, "one readable line, or one JSON object, per event", flag="log-format"
+        ),
+    ] = "text"
 
 
 class _TextFormatter(logging.Formatter):

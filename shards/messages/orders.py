@@ -1,10 +1,12 @@
 """What the supervisor tells its processes when it starts them."""
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from core.protocol.options import ModelOptions
+from core.protocol.settings import Group, Setting
 from shards.messages.logs import LogSettings
 
 WARM_VARIABLE = "_DERENDER_WARM"
@@ -56,12 +58,30 @@ class GatewayOrder(msgspec.Struct, frozen=True, kw_only=True):
 class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one shard's table."""
 
-    streams: int = 4096
-    """Live streams; 0 keeps none, so that every call replays."""
-    tokens: int = 8_000_000
-    """Prompt and output tokens of all live streams."""
-    ttl_s: float = 300.0
-    """How long a stream may go without a call."""
+    streams: Annotated[
+        int,
+        Setting(
+            Group.PROCESSES,
+            "live streams a shard keeps between calls; 0 replays on every call; as many of the"
+            " front door may be open in a shard (4096 where it is 0), more are refused",
+            flag="live-streams",
+            least=0,
+        ),
+    ] = 4096
+    tokens: Annotated[
+        int,
+        Setting(
+            Group.PROCESSES,
+            "prompt and output tokens of a shard's live streams",
+            flag="live-tokens",
+            shown_default="8m",
+            least=1,
+        ),
+    ] = 8_000_000
+    ttl_s: Annotated[
+        float,
+        Setting(Group.PROCESSES, "how long a live stream is kept without a call", flag="live-ttl"),
+    ] = 300.0
 
 
 class Role(StrEnum):

@@ -14,12 +14,13 @@ import tempfile
 import time
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
 from setproctitle import setproctitle
 
 from core.protocol.options import ModelOptions
+from core.protocol.settings import Group, Setting
 from shards.messages.logs import LogSettings, configure
 from shards.messages.orders import (
     WARM_VARIABLE,
@@ -41,12 +42,36 @@ class CannotStart(Exception):
     """The service does not come up; the message is one line that says why."""
 
 
+def _default_shards() -> int:
+    """One core for the gateway, the rest for shards."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+class ShardCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many shards of each role run."""
+
+    shards: Annotated[
+        int,
+        Setting(
+            Group.PROCESSES, "processes that derender", shown_default="cores - 1", least=1, most=512
+        ),
+    ] = msgspec.field(default_factory=_default_shards)
+    render_shards: Annotated[
+        int,
+        Setting(
+            Group.PROCESSES,
+            "processes that render and tokenize; 0 serves neither, and the front door needs one",
+            least=0,
+            most=512,
+        ),
+    ] = 1
+
+
 class Service(msgspec.Struct, frozen=True, kw_only=True):
     """What to run."""
 
     options: ModelOptions
-    shards: int
-    render_shards: int = 0
+    counts: ShardCounts
     max_frame_bytes: int
     logs: LogSettings
     table: TableLimits
@@ -79,8 +104,8 @@ class Supervisor:
         self._signals = signals
         self._directory = Path(tempfile.mkdtemp(prefix="derender-"))
         self._authkey = secrets.token_bytes(32)
-        specs = [self._spec(Role.STREAM, index) for index in range(service.shards)]
-        specs += [self._spec(Role.RENDER, index) for index in range(service.render_shards)]
+        specs = [self._spec(Role.STREAM, index) for index in range(service.counts.shards)]
+        specs += [self._spec(Role.RENDER, index) for index in range(service.counts.render_shards)]
         self._slots = {spec.name: _Slot(spec) for spec in specs}
         self._warm_parent = WarmParent(service.preload)
         self._gateway: Gateway | None = None
@@ -129,7 +154,7 @@ class Supervisor:
             options=self._service.options,
             logs=self._service.logs,
             supervisor_pid=os.getpid(),
-            render=self._service.render_shards > 0,
+            render=self._service.counts.render_shards > 0,
         )
         os.environ[WARM_VARIABLE] = msgspec.json.encode(order).decode()
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -151,7 +176,7 @@ class Supervisor:
             supervisor_pid=os.getpid(),
             directory=str(self._directory),
             pool=self._pool(Role.STREAM),
-            render_pool=self._pool(Role.RENDER) if self._service.render_shards else None,
+            render_pool=self._pool(Role.RENDER) if self._service.counts.render_shards else None,
             settings=msgspec.Raw(self._service.gateway_settings),
         )
         command = self._service.gateway_command

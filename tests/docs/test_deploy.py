@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from gateway.cli.flags import FLAGS, MODEL
-from gateway.services.settings import resolve
+from gateway.cli.flags import FLAGS
+from gateway.cli.resolving import resolve
 from tests.serving import DEMO_MODEL, ROOT
 
 DEPLOY = ROOT / "deploy"
-VARIABLES = {flag.variable for flag in (*FLAGS, MODEL)}
+VARIABLES = {flag.variable for flag in FLAGS}
 Yaml = Any
 
 
@@ -52,9 +52,9 @@ def test_the_environment_starts_a_service(
     assert set(values) <= VARIABLES
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    settings = resolve(None, {})
+    settings = resolve({})
     assert settings.engines is not None
-    assert (settings.shards, settings.shutdown_timeout_s) == (2, 300.0)
+    assert (settings.counts.shards, settings.http.shutdown_timeout_s) == (2, 300.0)
 
 
 def test_the_image_sets_what_exists() -> None:

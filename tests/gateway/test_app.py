@@ -5,11 +5,11 @@ import asyncio
 import httpx
 import pytest
 
+from core.protocol.options import ModelOptions
 from gateway.app import build
 from gateway.engines.settings import EngineSettings
 from gateway.services.services import Services
 from gateway.services.settings import GatewaySettings
-from shards.messages.logs import LogSettings
 from shards.messages.orders import PoolSettings
 from shards.pool.pool import Pool
 
@@ -21,11 +21,8 @@ FRONT_DOOR = ("/v1/chat/completions", "/v1/completions")
 def _ask(method: str, path: str, *engines: str) -> httpx.Response:
     settings = GatewaySettings(
         url="http://127.0.0.1:8100",
-        served_model_names=("demo",),
-        model="demo",
-        max_body_bytes=1 << 20,
+        model=ModelOptions(model="demo"),
         engines=EngineSettings(urls=engines) if engines else None,
-        logs=LogSettings(),
     )
 
     async def main() -> httpx.Response:

@@ -6,11 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
+from core.protocol.options import ModelOptions
 from gateway.app import build
 from gateway.http.auth import Keys
 from gateway.services.services import Services
-from gateway.services.settings import GatewaySettings
-from shards.messages.logs import LogSettings
+from gateway.services.settings import GatewaySettings, HttpSettings
 from shards.messages.orders import PoolSettings
 from shards.pool.pool import Pool
 
@@ -58,11 +58,8 @@ def test_without_keys_all_are_let_in() -> None:
 def test_a_refusal_has_openai_shape() -> None:
     settings = GatewaySettings(
         url="http://127.0.0.1:8100",
-        served_model_names=("demo",),
-        model="demo",
-        max_body_bytes=1 << 20,
-        api_keys=("secret",),
-        logs=LogSettings(),
+        model=ModelOptions(model="demo"),
+        http=HttpSettings(api_keys=("secret",)),
     )
 
     async def ask(**headers: str) -> httpx.Response:

@@ -8,8 +8,9 @@ import pytest
 from core.protocol.options import ModelOptions
 from gateway.cli import main as cli
 from gateway.cli.flags import FLAGS
+from gateway.cli.resolving import resolve
+from gateway.cli.settings import ServeSettings, SettingsError
 from gateway.engines.settings import EngineSettings
-from gateway.services.settings import SettingsError, resolve
 from tests.serving import DEMO_MODEL
 
 MODEL = str(DEMO_MODEL)
@@ -21,22 +22,25 @@ FRONT: dict[str, object] = {"engine_url": [ENGINE]}
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for flag in FLAGS:
         monkeypatch.delenv(flag.variable, raising=False)
-    monkeypatch.delenv("DERENDER_MODEL", raising=False)
+
+
+def _resolve(given: dict[str, object]) -> ServeSettings:
+    return resolve({"model": MODEL} | given)
 
 
 def test_defaults() -> None:
-    settings = resolve(MODEL, {})
+    settings = _resolve({})
     assert (settings.host, settings.port) == ("127.0.0.1", 8100)
     assert settings.model == ModelOptions(model=MODEL)
-    assert settings.shards >= 1
-    assert settings.max_body_bytes == 128 * 2**20
+    assert settings.counts.shards >= 1
+    assert settings.http.max_body_bytes == 128 * 2**20
 
 
 def test_a_flag_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DERENDER_PORT", "9000")
     monkeypatch.setenv("DERENDER_SHARDS", "3")
-    settings = resolve(MODEL, {"port": "9001"})
-    assert (settings.port, settings.shards) == (9001, 3)
+    settings = _resolve({"port": "9001"})
+    assert (settings.port, settings.counts.shards) == (9001, 3)
 
 
 def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,10 +56,10 @@ def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
     }
     for name, text in texts.items():
         monkeypatch.setenv(f"DERENDER_{name}", text)
-    settings = resolve(None, {})
+    settings = resolve({})
     assert settings.model.served_model_names == ("a", "b")
     assert settings.model.max_model_len == 8000
-    assert settings.max_body_bytes == 2**20
+    assert settings.http.max_body_bytes == 2**20
     assert settings.model.enable_auto_tool_choice
     assert settings.model.default_chat_template_kwargs == {"enable_thinking": False}
     assert settings.logs.level == "DEBUG"
@@ -66,7 +70,7 @@ def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
     [("8k", 8000), ("8K", 8192), ("25.6k", 25_600), ("1m", 10**6), ("512", 512), ("auto", None)],
 )
 def test_lengths_read_as_in_vllm(text: str, tokens: int | None) -> None:
-    assert resolve(MODEL, {"max_model_len": text}).model.max_model_len == tokens
+    assert _resolve({"max_model_len": text}).model.max_model_len == tokens
 
 
 @pytest.mark.parametrize(
@@ -103,16 +107,16 @@ def test_lengths_read_as_in_vllm(text: str, tokens: int | None) -> None:
 )
 def test_bad_values_are_named(given: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(message)):
-        resolve(MODEL, given)
+        _resolve(given)
 
 
 def test_engines_open_the_front_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve(MODEL, {}).engines is None
+    assert _resolve({}).engines is None
     monkeypatch.setenv(
         "DERENDER_ENGINE_URL", f"{ENGINE}, {ENGINE}/, https://user:secret@other/prefix/"
     )
     monkeypatch.setenv("DERENDER_ENGINE_API_KEY", "key")
-    settings = resolve(MODEL, {"engine_idle_timeout": "7.5", "forward_authorization": True})
+    settings = _resolve({"engine_idle_timeout": "7.5", "forward_authorization": True})
     assert settings.engines == EngineSettings(
         urls=(ENGINE, "https://user:secret@other/prefix"),
         api_key="key",
@@ -123,14 +127,14 @@ def test_engines_open_the_front_door(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_password_in_a_bad_url_is_not_shown() -> None:
     with pytest.raises(SettingsError) as caught:
-        resolve(MODEL, {"engine_url": ["htp://user:secret@engine"]})
+        _resolve({"engine_url": ["htp://user:secret@engine"]})
     assert "secret" not in str(caught.value)
 
 
 def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DERENDER_TRUST_REMOTE_CODE", "maybe")
     with pytest.raises(SettingsError, match="DERENDER_TRUST_REMOTE_CODE must be true or false"):
-        resolve(MODEL, {})
+        _resolve({})
 
 
 def test_model_folders_are_checked(tmp_path: Path) -> None:
@@ -145,16 +149,16 @@ def test_model_folders_are_checked(tmp_path: Path) -> None:
         "bare": "has no tokenizer files",
     }.items():
         with pytest.raises(SettingsError, match=message):
-            resolve(str(tmp_path / name), {})
+            resolve({"model": str(tmp_path / name)})
     with pytest.raises(SettingsError, match="DERENDER_MODEL"):
-        resolve(None, {})
+        resolve({})
 
 
 def test_another_vllm_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.40.1")
     with pytest.raises(SettingsError, match=r"vllm 0\.40\.1 .*--allow-untested-vllm"):
-        resolve(MODEL, {})
-    assert resolve(MODEL, {"allow_untested_vllm": True})
+        _resolve({})
+    assert _resolve({"allow_untested_vllm": True})
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) 
         cli.main(["serve", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     for flag in FLAGS:
-        assert f"--{flag.name}" in shown
+        assert (flag.metavar if flag.is_positional else f"--{flag.name}") in shown
         assert flag.variable in shown.replace("- ", "-")
 
 
@@ -198,4 +202,4 @@ def test_underscores_stand_for_dashes() -> None:
 
 def test_engines_may_be_named_one_flag_at_a_time() -> None:
     words = ["serve", "m", "--engine-url", "http://a", "http://b", "--engine-url", "http://c"]
-    assert cli._parser().parse_args(words).engine_url == ["http://a", "http://b", "http://c"]
+    assert cli.read(words)["engine_url"] == ["http://a", "http://b", "http://c"]

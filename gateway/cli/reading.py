@@ -1,4 +1,4 @@
-"""Readers of flag values: each turns text into a value or raises ValueError with the reason."""
+"""Readers of a setting's text: each makes the value, or raises ValueError with the reason."""
 
 import json
 import re
@@ -11,20 +11,25 @@ _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
 
-def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Reader of an integer between bounds; `8k` is 8,000 and `8K` is 8,192, as in vLLM."""
-
-    def read(text: str) -> int:
-        value = _human_integer(text.strip())
-        if value < least or (most is not None and value > most):
-            bound = f"at least {least}" if most is None else f"from {least} to {most}"
-            raise ValueError(f"must be {bound}, not {value}")
-        return value
-
-    return read
+def one_of(choices: tuple[str, ...], text: str) -> str:
+    """Read one of the choices; those in capitals are taken in any case."""
+    in_capitals = all(choice.isupper() for choice in choices)
+    value = text.strip().upper() if in_capitals else text
+    if value not in choices:
+        raise ValueError(f"must be one of {', '.join(choices)}, not {text!r}")
+    return value
 
 
-def seconds(text: str) -> float:
+def whole_number(least: int | None, most: int | None, text: str) -> int:
+    """Read an integer between bounds; `8k` is 8,000 and `8K` is 8,192, as in vLLM."""
+    value = _human_integer(text.strip())
+    if (least is not None and value < least) or (most is not None and value > most):
+        bound = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"must be {bound}, not {value}")
+    return value
+
+
+def _seconds(text: str) -> float:
     """Read a time span in seconds; fractions are fine."""
     try:
         value = float(text)
@@ -35,14 +40,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def read_length(text: str) -> int | None:
-    """Read a model length; `auto` and -1 mean the model's own."""
-    if text.strip().lower() in ("auto", "-1"):
-        return None
-    return whole_number(1)(text)
-
-
-def read_switch(text: str) -> bool:
+def _switch(text: str) -> bool:
     """Read a switch from the environment."""
     word = text.strip().lower()
     if word not in _TRUE | _FALSE:
@@ -50,7 +48,7 @@ def read_switch(text: str) -> bool:
     return word in _TRUE
 
 
-def read_object(text: str) -> dict[str, Any]:
+def _object(text: str) -> dict[str, Any]:
     """Read a JSON object."""
     try:
         value = json.loads(text)
@@ -61,17 +59,12 @@ def read_object(text: str) -> dict[str, Any]:
     return value
 
 
-def read_names(text: str) -> dict[str, str]:
+def _names(text: str) -> dict[str, str]:
     """Read a JSON object whose values are strings."""
-    value = read_object(text)
+    value = _object(text)
     if not all(isinstance(name, str) for name in value.values()):
         raise ValueError(f"must be a JSON object of strings, not {text!r}")
     return value
-
-
-def read_level(text: str) -> str:
-    """Read a log level in any case."""
-    return text.strip().upper()
 
 
 def _human_integer(text: str) -> int:
@@ -87,3 +80,13 @@ def _human_integer(text: str) -> int:
     if "." in number:
         raise ValueError(f"must be whole before {suffix}; {number}{suffix.lower()} is decimal")
     return int(number) * _BINARY_SUFFIXES[suffix]
+
+
+READERS: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    bool: _switch,
+    float: _seconds,
+    dict[str, str]: _names,
+    dict[str, Any]: _object,
+}
+"""By type; whole numbers and choices need more than the text."""
