@@ -168,9 +168,10 @@ class Choice:
 
     def replay(self, part: StreamChoice) -> ChoiceStep:
         """Take a chunk that was answered before, and whose logprobs nobody has any more."""
-        context = self.context
+        context, offset = self.context, self.text_offset
         step = self.take(part)
         if self._shape is LogprobShape.COMPLETION:
+            self.text_offset = offset
             for token_id in step.ids:
                 shown = self._tools.logprobs.shown(token_id, self._rules, context)
                 self.text_offset += len(shown)

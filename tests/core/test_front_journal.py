@@ -108,6 +108,21 @@ def test_nothing_is_sent_twice_where_the_engine_has_not_begun() -> None:
         assert door.take_each(given_events[at:]).data == whole
 
 
+def test_offsets_of_logprobs_go_on() -> None:
+    body = {"prompt": "a", "stream": True, "logprobs": 1}
+    plan = plan_of(QWEN_PLAIN, "completion", body)
+    parts = [part("One"), part(" two é"), part(" three", "length")]
+    for each in parts:
+        entries = [{"token_id": number, "logprob": -1.0} for number in each["token_ids"]]
+        each["logprobs"] = {"content": [entry | {"top_logprobs": [entry]} for entry in entries]}
+    given_events = [event(payload) for payload in stream_of(*parts)]
+    whole = Door(QWEN_PLAIN, plan).take_each(given_events).data
+    for at in range(len(given_events)):
+        door = Door(QWEN_PLAIN, plan).take_each(given_events[:at])
+        door.move()
+        assert door.take_each(given_events[at:]).data == whole
+
+
 def test_a_stop_token_that_reads_like_a_stop_string_is_none_afterwards() -> None:
     end = "<|im_end|>"
     body = {"messages": MESSAGES, "stream": True, "n": 2, "stop": end, "skip_special_tokens": False}
