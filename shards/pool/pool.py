@@ -155,6 +155,8 @@ class Pool:
         done, late = await asyncio.wait(tasks, timeout=timeout_s)
         for task in late:
             task.cancel()
+        # Let them take back what they asked, so that nobody counts it as work.
+        await asyncio.gather(*late, return_exceptions=True)
         return {tasks[task]: task.result() for task in done if task.exception() is None}
 
     async def _ask(self, peer: ShardConnection) -> TableCounters:
