@@ -1,43 +1,50 @@
-"""The Litestar application."""
+"""The application: the route table, served."""
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-from litestar import Litestar, Request, Response
+from litestar import HttpMethod, Litestar, Request, Response, route
 from litestar.exceptions import HTTPException
-from litestar.handlers import ASGIRouteHandler
+from litestar.handlers import HTTPRouteHandler
 
 from gateway.http import auth, errors
-from gateway.http.answers import JSON
-from gateway.routes import derender, docs, front_door, models, ops, render
+from gateway.http.answers import JSON, refuse_method
+from gateway.http.route import Route
+from gateway.routes.table import ROUTES
+from gateway.services.http_request import Direct
 from gateway.services.services import Services
 
 _logger = logging.getLogger(__name__)
 
-_NEED_ENGINES = frozenset(endpoint.path for endpoint in front_door.ENDPOINTS)
+_OFF = {row.path: row.off for row in ROUTES if row.off}
 
 
 class App:
     """Serves the routes that pass a shard's bytes on by themselves, and all others by Litestar.
 
     A route's way through the framework costs about as much as the rest of a chunk's way through
-    the gateway, and these routes use nothing of it.
+    the gateway, and these routes use nothing of it: the row "bare POST" of docs/benchmarks.md
+    compares with it.
     """
 
     def __init__(
-        self, direct: Sequence[ASGIRouteHandler], framework: Litestar, keys: auth.Keys
+        self,
+        direct: dict[str, tuple[tuple[str, ...], Direct]],
+        framework: Litestar,
+        keys: auth.Keys,
     ) -> None:
-        """Take the routes to serve directly, which the framework knows too.
+        """Take the routes.
 
         Args:
-            direct: Those routes.
+            direct: Methods and handler of what is served directly, by path.
             framework: Serves all others.
             keys: Say who may ask.
         """
-        self._keys = keys
-        self._direct = {path: route.fn for route in direct for path in route.paths}
+        self._direct = direct
         self._framework = framework
+        self._keys = keys
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
@@ -45,27 +52,31 @@ class App:
             if not self._keys.admit(scope):
                 await auth.refuse(send)
                 return
-            serve = self._direct.get(scope["path"])
-            if serve is not None:
-                await serve(scope, receive, send)
+            found = self._direct.get(scope["path"])
+            if found is not None:
+                methods, serve = found
+                if scope["method"] in methods:
+                    await serve(scope, receive, send)
+                else:
+                    await refuse_method(send, scope["method"], methods)
                 return
         await self._framework(scope, receive, send)
 
 
 def build(services: Services) -> App:
     """Put the routes together."""
-    direct = [
-        *front_door.routes(services),
-        *derender.routes(services),
-        *render.routes(services),
-    ]
+    direct: dict[str, tuple[tuple[str, ...], Direct]] = {}
+    handlers = []
+    for row in ROUTES:
+        serve = row.serve(services)
+        if serve is None:
+            continue
+        if row.direct:
+            direct[row.path] = row.methods, serve
+        else:
+            handlers.append(_handler(row, serve))
     framework = Litestar(
-        route_handlers=[
-            *direct,
-            *models.routes(services),
-            *ops.routes(services),
-            *docs.routes(),
-        ],
+        route_handlers=handlers,
         exception_handlers={HTTPException: _http_failure, Exception: _failure},
         openapi_config=None,
         logging_config=None,
@@ -73,14 +84,21 @@ def build(services: Services) -> App:
     return App(direct, framework, auth.Keys(services.settings.http.api_keys))
 
 
+def _handler(row: Route, serve: Callable[..., Any]) -> HTTPRouteHandler:
+    methods = [HttpMethod(method) for method in row.methods]
+    threads = None if asyncio.iscoroutinefunction(serve) else False
+    made: HTTPRouteHandler = route(
+        row.path, http_method=methods, status_code=200, sync_to_thread=threads
+    )(serve)
+    return made
+
+
 def _http_failure(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
     """Unknown path, wrong method, and whatever else HTTP itself refuses."""
     status = error.status_code
     path = request.scope["path"]
     if status == 404:
-        message = f"{path} is not served here"
-        if path in _NEED_ENGINES:
-            message = f"the front door is off: {path} is served where --engine-url names an engine"
+        message = _OFF.get(path) or f"{path} is not served here"
     elif status == 405:
         message = f"{request.method} is not allowed for {path}"
     else:

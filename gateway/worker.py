@@ -48,7 +48,7 @@ async def serve(order: GatewayOrder, settings: GatewaySettings) -> None:
     render_pool = Pool(order.render_pool) if order.render_pool else None
     services = Services.of(settings, Pool(order.pool), render_pool)
     server = _Server(_config(services, settings))
-    _watch_for_the_end(server, services.pools, order, settings)
+    _watch_for_the_end(server, services.model.pools, order, settings)
     await services.start()
     _logger.info("listening on %s", settings.url)
     announcing = asyncio.create_task(_announce(services))
@@ -98,7 +98,7 @@ def _watch_for_the_end(
 
 async def _announce(services: Services) -> None:
     settings = services.settings
-    while services.readiness() is not None:
+    while services.model.readiness() is not None:
         await asyncio.sleep(_READY_POLL_S)
     names = ", ".join(settings.model.names)
     _logger.info("serving on %s as %s", settings.url, names)

@@ -1,1 +1,4 @@
-"""TODO."""
+"""The OpenAPI document and its page, made from the route table and from message structs.
+
+Imported by `gateway.routes`. Begin with `openapi`.
+"""

@@ -1,21 +1,25 @@
 """The OpenAPI document, built from the same structs that read bodies and write answers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from gateway import __version__
-from gateway.docs.operations import OPERATIONS, Operation
 from gateway.docs.schemas import Components
 from gateway.http.errors import ErrorResponse
+from gateway.http.route import Route
 
 Document = dict[str, Any]
 
 
-def document() -> Document:
+def document(routes: Sequence[Route]) -> Document:
     """Build the whole document; once per process is enough."""
     components = Components()
     paths: Document = {}
-    for row in OPERATIONS:
-        paths.setdefault(row.path, {})[row.method] = _operation(row, components)
+    for row in routes:
+        if row.documented:
+            path = row.path.replace(":path}", "}")
+            method = row.methods[0].lower()
+            paths.setdefault(path, {})[method] = _operation(path, method, row, components)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -29,10 +33,10 @@ def document() -> Document:
     }
 
 
-def _operation(row: Operation, components: Components) -> Document:
-    words = [word.strip("{}") for word in row.path.split("/") if word]
+def _operation(path: str, method: str, row: Route, components: Components) -> Document:
+    words = [word.strip("{}") for word in path.split("/") if word]
     entry: Document = {
-        "operationId": "_".join([row.method, *words]),
+        "operationId": "_".join([method, *words]),
         "summary": row.summary,
         "responses": _responses(row, components),
     }
@@ -40,29 +44,28 @@ def _operation(row: Operation, components: Components) -> Document:
         entry["description"] = row.description
     if row.requests:
         entry["requestBody"] = {"required": True, "content": _content(row.requests, components)}
-    if "{model_id}" in row.path:
+    if "{model_id}" in path:
         parameter = {"name": "model_id", "in": "path", "required": True}
         entry["parameters"] = [{**parameter, "schema": {"type": "string"}}]
     return entry
 
 
-def _responses(row: Operation, components: Components) -> Document:
+def _responses(row: Route, components: Components) -> Document:
     answered: Document = {"description": "Done."}
     if row.answers:
         answered["content"] = _content(row.answers, components)
     if row.events is not None:
         answered["content"]["text/event-stream"] = {"schema": components.refer(row.events)}
     responses: Document = {"200": answered}
-    if row.path == "/health":
-        text = "Not every shard serves; `reason` says why."
-        responses["503"] = {**answered, "description": text}
+    if row.unready:
+        responses["503"] = {**answered, "description": row.unready}
     for status, text in row.failures.items():
         content = _content((ErrorResponse,), components)
         responses[str(status)] = {"description": text, "content": content}
     return responses
 
 
-def _content(types: tuple[type, ...], components: Components) -> Document:
+def _content(types: tuple[Any, ...], components: Components) -> Document:
     schemas = [components.refer(kind) for kind in types]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"application/json": {"schema": schema}}

@@ -17,16 +17,18 @@ from core.protocol.errors import EngineFailed, ShardUnavailable
 from core.protocol.plan import Advance, ApiName, Plan, plan_decoder
 from gateway.front_door.event_stream import EventStream
 from gateway.front_door.upstream import Caller, Upstream
+from gateway.http.answers import send_answer
 from gateway.http.deadlines import Watchdog, within
 from gateway.http.disconnects import while_connected
-from gateway.http.request import Exchange, is_safe_id, send_answer
-from gateway.services.services import FrontDoor, Services
+from gateway.services.http_request import HttpRequest, is_safe_id
+from gateway.services.served_model import EngineSide
+from gateway.services.services import Services
 from shards.pool.sessions import Session
 
 _COUNTED_AT_ONCE = 64
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class FrontDoorPath(msgspec.Struct, frozen=True):
     """One path."""
 
     name: str
@@ -36,28 +38,25 @@ class Endpoint(msgspec.Struct, frozen=True):
     """The protocol its requests speak."""
 
 
-class FrontDoorExchange(Exchange):
+class FrontDoorRequest(HttpRequest):
     """One request to an endpoint of OpenAI's."""
 
     def __init__(
-        self, endpoint: Endpoint, services: Services, door: FrontDoor, headers: dict[bytes, bytes]
+        self, at: FrontDoorPath, services: Services, side: EngineSide, headers: dict[bytes, bytes]
     ) -> None:
         """Begin with the headers.
 
         Args:
-            endpoint: What is served.
+            at: What is served.
             services: What every route works with.
-            door: Engines, and the streams of this gateway.
+            side: Engines, and the streams of this gateway.
             headers: The caller's, with names in lower case.
         """
-        super().__init__(endpoint.name, endpoint.path, services, headers)
-        self._api = endpoint.api
-        self._door = door
+        super().__init__(at.name, at.path, services, headers)
+        self._api = at.api
+        self._side = side
         self._timeout_s = services.settings.http.request_timeout_s
         self._begun = time.perf_counter()
-        given = headers.get(b"x-request-id", b"")
-        # One that cannot be a word in a log counts as none.
-        self._given_id = given.decode() if is_safe_id(given) else ""
 
     async def run(self, receive: Receive, send: Send) -> int:
         """Serve, the whole answer included.
@@ -103,7 +102,7 @@ class FrontDoorExchange(Exchange):
         plan = plan_decoder.decode(await within(self._timeout_s, self._plan(body)))
         self.mode = "stream" if plan.stream else "one_shot"
         self._adopt(plan)
-        caller = Caller(self._door, self.headers)
+        caller = Caller(self._side, self.headers)
         try:
             return await self._generate(plan, caller, out)
         except EngineFailed as failure:
@@ -114,7 +113,7 @@ class FrontDoorExchange(Exchange):
         if plan.engine_streams:
             return await self._relay(plan, caller, created, out)
         bodies = await caller.bodies(plan.engine_requests)
-        pool = self.services.pool
+        pool = self.services.model.pool
         call = AnswerWhole(
             call_id=pool.new_call_id(),
             trace_id=self.request_id,
@@ -125,26 +124,26 @@ class FrontDoorExchange(Exchange):
         return await within(self._timeout_s, pool.call(pool.least_busy(), call))
 
     def _plan(self, body: bytes) -> Coroutine[Any, Any, bytes]:
-        pool = self._door.render_pool
+        pool = self._side.render_pool
         call = MakePlan(
             call_id=pool.new_call_id(),
             trace_id=self.request_id,
             api=self._api,
             body=body,
-            caller_id=self._given_id,
-            engine_model=self._door.engine_model,
+            caller_id=self.safe_id,
+            engine_model=self._side.model,
         )
         return pool.call(pool.least_busy(), call)
 
     def _adopt(self, plan: Plan) -> None:
         """Log and report the ID the answer has, where the caller's headers named none."""
         own = plan.request_id.partition("-")[2]
-        if not self._given_id and is_safe_id(own.encode()):
+        if not self.safe_id and is_safe_id(own.encode()):
             self.request_id = own
 
     async def _relay(self, plan: Plan, caller: Caller, created: int, out: EventStream) -> bytes:
         """Pass the engine's events through a shard; the answer, empty where events went out."""
-        session = self._door.sessions.new(plan.recipe, created, self.request_id)
+        session = self._side.sessions.new(plan.recipe, created, self.request_id)
         upstream = Upstream(caller, plan.engine_requests)
         try:
             # The parsers are made while the engine reads the prompt.

@@ -12,7 +12,7 @@ from core.protocol.errors import EngineFailed
 from core.protocol.plan import EngineEvent, EngineRequest
 from gateway.engines.generation import Generation
 from gateway.engines.headers import engine_headers
-from gateway.services.services import FrontDoor
+from gateway.services.served_model import EngineSide
 
 MAX_AT_ONCE = 64
 """Prompts of one request that are generated at the same time; the others wait for their turn."""
@@ -25,15 +25,15 @@ Batch = list[EngineEvent]
 class Caller:
     """Asks engines in the name of one HTTP request."""
 
-    def __init__(self, door: FrontDoor, headers: Headers) -> None:
+    def __init__(self, side: EngineSide, headers: Headers) -> None:
         """Keep what every engine request needs.
 
         Args:
-            door: Whom to ask, and with whose authorization.
+            side: Whom to ask, and with whose authorization.
             headers: The caller's, with names in lower case.
         """
-        self._engines = door.engines
-        self._settings = door.engine_settings
+        self._engines = side.engines
+        self._settings = side.settings
         self._headers = headers
         self._answering: set[str] = set()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.http import errors
-from gateway.http.request import send_answer
+from gateway.http.answers import send_answer
 
 _OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/docs", "/openapi.json"})
 """What operators and probes ask. All else is guarded, however its path is spelled."""

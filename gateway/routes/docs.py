@@ -1,32 +1,44 @@
 """`/openapi.json` and `/docs`."""
 
 import functools
+from collections.abc import Sequence
 
 import msgspec
-from litestar import HttpMethod, MediaType, Response, route
-from litestar.handlers import HTTPRouteHandler
+from litestar import MediaType, Response
 
-from gateway.docs import page as docs_page
-from gateway.docs.openapi import Document, document
+from gateway.docs import page
+from gateway.docs.openapi import document
 from gateway.http.answers import JSON
-
-_READ = [HttpMethod.GET, HttpMethod.HEAD]
-
-
-@functools.cache
-def _document() -> Document:
-    return document()
+from gateway.http.route import Route
 
 
-def routes() -> list[HTTPRouteHandler]:
-    """Handlers of this group."""
+def routes(documented: Sequence[Route]) -> tuple[Route, ...]:
+    """The rows of this group, which tell of all others.
 
-    @route("/openapi.json", http_method=_READ, sync_to_thread=False)
+    Args:
+        documented: The rows to tell of.
+    """
+    built = functools.cache(lambda: document(documented))
+
     def openapi() -> Response[bytes]:
-        return Response(msgspec.json.encode(_document()), media_type=JSON)
+        return Response(msgspec.json.encode(built()), media_type=JSON)
 
-    @route("/docs", http_method=_READ, sync_to_thread=False)
     def docs() -> Response[str]:
-        return Response(docs_page.render(_document()), media_type=MediaType.HTML)
+        return Response(page.render(built()), media_type=MediaType.HTML)
 
-    return [openapi, docs]
+    return (
+        Route(
+            path="/openapi.json",
+            methods=("GET", "HEAD"),
+            serve=lambda _: openapi,
+            summary="This document",
+            documented=False,
+        ),
+        Route(
+            path="/docs",
+            methods=("GET", "HEAD"),
+            serve=lambda _: docs,
+            summary="This document as a page",
+            documented=False,
+        ),
+    )

@@ -1,13 +1,14 @@
 """`GET /v1/models`."""
 
 import secrets
+from collections.abc import Callable
 
 import msgspec
-from litestar import HttpMethod, Response, route
-from litestar.handlers import HTTPRouteHandler
+from litestar import Response
 
 from core.protocol.errors import UnknownModel
 from gateway.http.answers import json_answer, refusal
+from gateway.http.route import Route
 from gateway.services.services import Services
 
 
@@ -49,38 +50,52 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: list[ModelCard]
 
 
-def routes(services: Services) -> list[HTTPRouteHandler]:
-    """Handlers of this group."""
-    names = services.settings.model.names
-
-    @route("/v1/models", http_method=[HttpMethod.GET, HttpMethod.HEAD], sync_to_thread=False)
+def _list(services: Services) -> Callable[[], Response[bytes]]:
     def list_models() -> Response[bytes]:
-        return json_answer(ModelList(data=[_card(services, name) for name in names]))
+        cards = [_card(services, name) for name in services.model.names]
+        return json_answer(ModelList(data=cards))
 
-    @route(
-        "/v1/models/{model_id:path}",
-        http_method=[HttpMethod.GET, HttpMethod.HEAD],
-        sync_to_thread=False,
-    )
+    return list_models
+
+
+def _one(services: Services) -> Callable[[str], Response[bytes]]:
     def get_model(model_id: str) -> Response[bytes]:
-        for name in names:
-            if model_id in (name, f"/{name}"):
-                return json_answer(_card(services, name))
-        shown = model_id.removeprefix("/")
-        aliases = ", ".join(names)
-        message = f"The model `{shown}` does not exist. Valid aliases: {aliases}."
-        return refusal(UnknownModel(message, "model"))
+        # Litestar puts a slash before a parameter that is a path; a name may begin with one.
+        names = services.model.names
+        name = model_id if model_id in names else model_id.removeprefix("/")
+        try:
+            return json_answer(_card(services, services.model.name_of(name)))
+        except UnknownModel as error:
+            return refusal(error)
 
-    return [list_models, get_model]
+    return get_model
 
 
 def _card(services: Services, name: str) -> ModelCard:
-    ready = services.pool.ready
     created = services.started_at
     return ModelCard(
         id=name,
         created=created,
-        root=services.settings.model.model,
-        max_model_len=ready.max_model_len if ready else None,
+        root=services.model.root,
+        max_model_len=services.model.max_model_len,
         permission=[Permission(id=f"modelperm-{secrets.token_hex(8)}", created=created)],
     )
+
+
+ROUTES = (
+    Route(
+        path="/v1/models",
+        methods=("GET", "HEAD"),
+        serve=_list,
+        summary="Served names",
+        answers=(ModelList,),
+    ),
+    Route(
+        path="/v1/models/{model_id:path}",
+        methods=("GET", "HEAD"),
+        serve=_one,
+        summary="One served name",
+        answers=(ModelCard,),
+        failures={404: "No such name."},
+    ),
+)

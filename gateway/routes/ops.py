@@ -1,20 +1,19 @@
 """What operators and load balancers ask: `/health`, `/ping`, `/version`, `/metrics`."""
 
 import importlib.metadata
+from collections.abc import Awaitable, Callable
 
 import msgspec
-from litestar import HttpMethod, Response, route
-from litestar.handlers import HTTPRouteHandler
+from litestar import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway import __version__
 from gateway.http.answers import json_answer
+from gateway.http.route import Route
 from gateway.services.services import Services
 
 # The framework adds the charset by itself.
 _METRICS_TYPE = CONTENT_TYPE_LATEST.removesuffix("; charset=utf-8")
-_READ = [HttpMethod.GET, HttpMethod.HEAD]
-_PING = [HttpMethod.GET, HttpMethod.HEAD, HttpMethod.POST]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,32 +30,39 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     derender_gateway: str
 
 
-def routes(services: Services) -> list[HTTPRouteHandler]:
-    """Handlers of this group."""
-    versions = Version(version=_vllm_version(), derender_gateway=__version__)
-
-    @route("/health", http_method=_READ, sync_to_thread=False)
+def _health(services: Services) -> Callable[[], Response[bytes]]:
     def health() -> Response[bytes]:
-        reason = services.readiness()
+        reason = services.model.readiness()
         if reason is None:
             return json_answer(Health(status="ok"))
         answer = Health(status="unavailable", reason=reason)
         return json_answer(answer, 503, {"retry-after": "2"})
 
-    @route("/ping", http_method=_PING, status_code=200, sync_to_thread=False)
+    return health
+
+
+def _ping(_: Services) -> Callable[[], Response[bytes]]:
     def ping() -> Response[bytes]:
         return json_answer({})
 
-    @route("/version", http_method=_READ, sync_to_thread=False)
+    return ping
+
+
+def _version(_: Services) -> Callable[[], Response[bytes]]:
+    versions = Version(version=_vllm_version(), derender_gateway=__version__)
+
     def version() -> Response[bytes]:
         return json_answer(versions)
 
-    @route("/metrics", http_method=_READ)
+    return version
+
+
+def _metrics(services: Services) -> Callable[[], Awaitable[Response[bytes]]]:
     async def metrics() -> Response[bytes]:
-        counters = await services.pool.counters()
+        counters = await services.model.pool.counters()
         return Response(services.metrics.render(counters), media_type=_METRICS_TYPE)
 
-    return [health, ping, version, metrics]
+    return metrics
 
 
 def _vllm_version() -> str:
@@ -64,3 +70,34 @@ def _vllm_version() -> str:
         return importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+ROUTES = (
+    Route(
+        path="/health",
+        methods=("GET", "HEAD"),
+        serve=_health,
+        summary="Whether every shard serves",
+        answers=(Health,),
+        unready="Not every shard serves; `reason` says why.",
+    ),
+    Route(
+        path="/ping",
+        methods=("GET", "HEAD", "POST"),
+        serve=_ping,
+        summary="Whether the gateway answers",
+    ),
+    Route(
+        path="/version",
+        methods=("GET", "HEAD"),
+        serve=_version,
+        summary="Versions",
+        answers=(Version,),
+    ),
+    Route(
+        path="/metrics",
+        methods=("GET", "HEAD"),
+        serve=_metrics,
+        summary="Prometheus metrics, as text",
+    ),
+)

@@ -1,1 +1,4 @@
-"""TODO."""
+"""What the routes work with: settings, the model that is served, and one HTTP request.
+
+Imported by the routes and the front door. Begin with `services` and `served_model`.
+"""

@@ -8,19 +8,21 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
-from litestar import asgi
-from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from core.protocol.errors import DerenderError, InternalFault
 from gateway.http import errors
+from gateway.http.answers import send_answer
 from gateway.http.body import ClientGone, check_content_type, read
 from gateway.http.deadlines import within
 from gateway.http.disconnects import while_connected
 from gateway.services.services import Services
+
+Direct: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""A plain ASGI handler."""
 
 _logger = logging.getLogger(__name__)
 
@@ -28,14 +30,16 @@ _SAFE_ID_BYTES = frozenset(range(0x21, 0x7F))
 _LONGEST_ID = 128
 
 
-class Exchange(ABC):
+class HttpRequest(ABC):
     """One request on its way to an answer.
 
     Attributes:
         name: Label in the metrics.
         path: The route's.
         mode: Label in the metrics, once the body was read.
-        request_id: The caller's `x-request-id`, or one drawn.
+        caller_id: The caller's `x-request-id` as it came; empty where there is none.
+        safe_id: The same where it can be a header's value and a word in the log; else empty.
+        request_id: That, or one drawn.
     """
 
     def __init__(
@@ -46,7 +50,10 @@ class Exchange(ABC):
         self.path = path
         self.services = services
         self.headers = headers
-        self.request_id = _request_id(headers)
+        given = headers.get(b"x-request-id", b"")
+        self.caller_id = given.decode("latin-1")
+        self.safe_id = self.caller_id if is_safe_id(given) else ""
+        self.request_id = self.safe_id or os.urandom(8).hex()
         self.mode = "unknown"
 
     @abstractmethod
@@ -99,7 +106,7 @@ class Exchange(ABC):
         _logger.log(level, "%s %d: %s", *arguments, extra={"request_id": self.request_id})
 
 
-class ShardExchange(Exchange):
+class ShardRequest(HttpRequest):
     """A request that one shard answers."""
 
     @abstractmethod
@@ -123,68 +130,35 @@ class ShardExchange(Exchange):
         return await while_connected(self.call(body), receive)
 
 
-def route(
-    path: str, services: Services, begin: Callable[[dict[bytes, bytes]], Exchange]
-) -> ASGIRouteHandler:
-    """A handler that answers POST.
+def serve_post(
+    path: str, services: Services, begin: Callable[[dict[bytes, bytes]], HttpRequest]
+) -> Direct:
+    """A handler of requests that were found to be POST.
 
     Args:
-        path: Where it is served.
+        path: Where it is served, for the log.
         services: What routes work with.
-        begin: Makes the exchange from the headers.
+        begin: Makes the request from the headers.
     """
 
-    @asgi(path, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
-        if (method := scope.get("method")) != "POST":
-            await _refuse_method(str(method), send)
-            return
-        exchange = begin(dict(scope["headers"]))
+        request = begin(dict(scope["headers"]))
         try:
-            status = await exchange.run(receive, send)
+            status = await request.run(receive, send)
         except ClientGone:
             services.metrics.refused("client_gone")
             return
         elapsed = time.perf_counter() - begun
-        services.metrics.answered(exchange.name, exchange.mode, status, elapsed)
+        services.metrics.answered(request.name, request.mode, status, elapsed)
         if _logger.isEnabledFor(logging.DEBUG):
             _logger.debug(
                 "%s %d in %.2f ms",
                 *(path, status, elapsed * 1000),
-                extra={"request_id": exchange.request_id},
+                extra={"request_id": request.request_id},
             )
 
     return handler
-
-
-async def send_answer(send: Send, status: int, extra: errors.Headers, body: bytes) -> None:
-    """Send a whole JSON answer with extra headers."""
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *extra,
-    ]
-    start: Any = {"type": "http.response.start", "status": status, "headers": headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def _refuse_method(method: str, send: Send) -> None:
-    allow = [(b"allow", b"OPTIONS, POST")]
-    if method == "OPTIONS":
-        start: Any = {"type": "http.response.start", "status": 204, "headers": allow}
-        await send(start)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return
-    body = errors.http_body(405, f"{method} is not allowed here; use POST")
-    await send_answer(send, 405, allow, b"" if method == "HEAD" else body)
-
-
-def _request_id(headers: Mapping[bytes, bytes]) -> str:
-    """The caller's `x-request-id` where it is short and printable, else a drawn one."""
-    given = headers.get(b"x-request-id", b"")
-    return given.decode() if is_safe_id(given) else os.urandom(8).hex()
 
 
 def is_safe_id(given: bytes) -> bool:
