@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 UV_STAMP := $(VENV)/.uv-$(UV_VERSION)
 ENV_STAMP := $(VENV)/.installed
+COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	--python $(BIN)/python
 SOURCES := core shards gateway loadtest tests
 
 export TOKENIZERS_PARALLELISM := false
@@ -15,7 +18,7 @@ export VLLM_NO_USAGE_STATS := 1
 export DO_NOT_TRACK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs lock env clean
+.PHONY: help demo test coverage check bench docs lock env clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -27,6 +30,10 @@ demo: $(ENV_STAMP) ## Serve the demo model and run both round trips (ONCE=1: the
 
 test: $(ENV_STAMP) ## Run the tests.
 	$(BIN)/python -m pytest -q
+
+coverage: $(ENV_STAMP) ## Run the tests of core in one process and count what they reach.
+	$(BIN)/coverage run -m pytest -q tests/core tests/equivalence tests/contracts
+	$(BIN)/coverage report
 
 check: $(ENV_STAMP) ## Check format, lint and types.
 	$(BIN)/ruff format --check .
@@ -40,13 +47,14 @@ bench: $(ENV_STAMP) ## Measure against the reference server (ARGS="--only stream
 docs: $(ENV_STAMP) ## Write the flag tables of the documentation.
 	$(BIN)/python -m gateway.cli.flags_table docs/operations.md
 
-lock: $(UV_STAMP) ## Resolve requirements.txt anew from pyproject.toml.
-	$(UV) pip compile --quiet --upgrade --universal --generate-hashes --extra test --no-annotate \
-		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-		--python $(BIN)/python --output-file requirements.txt pyproject.toml
+lock: $(UV_STAMP) ## Resolve both requirements files anew from pyproject.toml.
+	$(COMPILE) --upgrade --extra test --output-file requirements.txt pyproject.toml
+	# What is in the file is preferred, so what is served has the versions that are tested.
+	cp requirements.txt requirements-serve.txt
+	$(COMPILE) --extra build --output-file requirements-serve.txt pyproject.toml
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(UV_STAMP):

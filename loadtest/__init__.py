@@ -1,4 +1,5 @@
-"""Tools around the service: a scripted engine, the reference server, a demo and load generators.
+"""Tools around the service, run from the checkout: an engine, a demo, benchmarks, locust users.
 
-Nothing here is imported by `core`, `shards` or `gateway`.
+`core`, `shards` and `gateway` never import it, and the wheel leaves it out. Every folder says what
+lives in it; begin with `engine`.
 """

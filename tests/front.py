@@ -97,7 +97,7 @@ class EngineProcess:
         assert url == self.url
 
     def order(self, kind: str, *, after: int = 0, count: int = 1, status: int = 503) -> None:
-        """Have the next generations fail in some way; see `loadtest.faults`."""
+        """Have the next generations fail in some way; see `loadtest.engine.faults`."""
         order = {"kind": kind, "after": after, "count": count, "status": status}
         answer = self.http.post("/faults", json=order)
         assert answer.status_code == 200, answer.text

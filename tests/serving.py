@@ -13,8 +13,10 @@ from typing import Self
 
 import httpx
 
+from loadtest.model.folder import MODEL_DIR
+
 ROOT = Path(__file__).parent.parent
-DEMO_MODEL = ROOT / "loadtest" / "demo_model"
+DEMO_MODEL = MODEL_DIR
 PARSERS = (
     *("--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
     *("--reasoning-parser", "qwen3"),

@@ -45,6 +45,19 @@ MAY_IMPORT = {
         "shards.pool",
         "shards.service",
     },
+    "loadtest": set(),
+    "loadtest.bench": {
+        "core",
+        "loadtest.bench",
+        "loadtest.model",
+        "loadtest.report",
+        "loadtest.servers",
+    },
+    "loadtest.demo": {"loadtest.demo", "loadtest.model", "loadtest.servers"},
+    "loadtest.engine": {"loadtest.engine", "loadtest.model"},
+    "loadtest.model": {"loadtest.model"},
+    "loadtest.report": {"loadtest.report"},
+    "loadtest.servers": {"core.vllm_adapter.patches", "loadtest.servers"},
 }
 """What a place may import, all below included. Of places within each other the inner one counts."""
 
@@ -57,8 +70,10 @@ def _modules(room: str) -> dict[str, Path]:
     return found
 
 
-ALL = {name: path for room in ROOMS[:3] for name, path in _modules(room).items()}
+ALL = {name: path for room in ROOMS for name, path in _modules(room).items()}
+SERVED = {name: path for name, path in ALL.items() if not name.startswith("loadtest")}
 EACH = pytest.mark.parametrize(("module", "path"), ALL.items(), ids=ALL)
+EACH_SERVED = pytest.mark.parametrize(("module", "path"), SERVED.items(), ids=SERVED)
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -104,14 +119,14 @@ def test_project_imports_follow_the_table(module: str, path: Path) -> None:
             ), f"{module} may not import {name}"
 
 
-@EACH
+@EACH_SERVED
 def test_only_the_adapter_reaches_vllm(module: str, path: Path) -> None:
     roots = {name.split(".")[0] for name in _imports(path)}
     if not _below(module, "core.vllm_adapter"):
         assert not roots & set(HEAVY)
 
 
-@EACH
+@EACH_SERVED
 def test_packages_from_outside_are_the_expected_ones(module: str, path: Path) -> None:
     if _below(module, "core.vllm_adapter"):
         pytest.skip("the adapter reaches what vLLM brings")
@@ -120,7 +135,7 @@ def test_packages_from_outside_are_the_expected_ones(module: str, path: Path) ->
     assert outside <= MAY_IMPORT_OUTSIDE[module.split(".")[0]]
 
 
-@EACH
+@EACH_SERVED
 def test_imports_stand_at_the_top(module: str, path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     hidden = [
@@ -133,7 +148,7 @@ def test_imports_stand_at_the_top(module: str, path: Path) -> None:
     assert not hidden or _below(module, "core.vllm_adapter")
 
 
-@pytest.mark.parametrize("module", [name for name in ALL if not name.startswith("core")])
+@pytest.mark.parametrize("module", [name for name in SERVED if not name.startswith("core")])
 def test_what_a_module_pulls_in_is_light_outside_shards(module: str) -> None:
     heavy = {name for name in _closure(module) if _below(name, "core.vllm_adapter")}
     inside = _below(module, "shards.shard") and module not in ("shards.shard", "shards.shard.entry")
@@ -169,6 +184,10 @@ def test_folders_have_no_circle() -> None:
         # A package itself is its docstring, or re-exports what lies in it.
         graph[folder[name]] |= {folder[other] for other in others if "." in other} - {folder[name]}
     _assert_no_circle(graph)
+
+
+def test_nothing_that_is_served_imports_a_tool() -> None:
+    assert not {name for name in SERVED if GRAPH[name] - SERVED.keys()}
 
 
 @pytest.mark.parametrize(

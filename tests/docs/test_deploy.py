@@ -60,10 +60,17 @@ def test_the_environment_starts_a_service(
 def test_the_image_sets_what_exists() -> None:
     text = (DEPLOY / "Dockerfile").read_text("utf-8")
     assert set(re.findall(r"DERENDER_\w+", text)) <= VARIABLES
-    copied = re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE)
-    for name in " ".join(copied).split():
-        assert Path(ROOT, name).exists()
-        assert f"!{name}\n" in (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8")
+    copied = " ".join(re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE)).split()
+    shown = re.findall(r"^!(.+)$", (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8"), re.M)
+    assert sorted(copied) == sorted(shown)
+    assert all(Path(ROOT, name).exists() for name in copied)
+
+
+def test_the_image_holds_only_what_is_served() -> None:
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    folders = {name for name in re.findall(r"^COPY (\S+) \1$", text, re.MULTILINE)}
+    assert folders == {"core", "gateway", "shards"}
+    assert re.findall(r"requirements\S*\.txt", text) == ["requirements-serve.txt"] * 2
 
 
 def test_there_is_time_to_end() -> None:

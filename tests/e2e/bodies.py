@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loadtest.prompt import PromptEncoder
+from loadtest.model.prompt import PromptEncoder
 from tests.serving import DEMO_MODEL
 
 CHAT = "/v1/chat/completions/derender"

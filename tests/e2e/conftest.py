@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest import reference
-from loadtest.workload import MODEL
+from loadtest.servers import reference
+from loadtest.servers.fleet import SERVED_NAME
 from tests.front import OUTSIDE, EngineProcess
 from tests.serving import DEMO_MODEL, PARSERS, Service
 
@@ -14,7 +14,7 @@ from tests.serving import DEMO_MODEL, PARSERS, Service
 def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Another replica: one shard, and a table of 64 live streams."""
     log = tmp_path_factory.mktemp("second") / "log"
-    names = ("--served-model-name", "demo", MODEL)
+    names = ("--served-model-name", "demo", SERVED_NAME)
     flags = (*names, "--shards", "1", "--live-streams", "64", *PARSERS)
     with Service(log, *flags) as running:
         running.wait_until_serving()

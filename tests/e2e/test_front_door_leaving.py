@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from loadtest.measure import private_bytes
+from loadtest.servers.procfs import private_bytes
 from tests.e2e.front_calls import (
     Ask,
     await_descriptors,

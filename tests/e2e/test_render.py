@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.reference import start
+from loadtest.servers.reference import start
 from tests.e2e.render_cases import CASES, CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Case
 from tests.serving import DEMO_MODEL, PARSERS, Service
 

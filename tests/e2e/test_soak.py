@@ -1,14 +1,14 @@
 """A small soak: streams through a table too small for them leave nothing behind."""
 
-from loadtest.soak import Plan, Result, Sample, soak
+from loadtest.bench.soak import SoakPlan, SoakResult, SoakSample, soak
 from tests.e2e.streams import Counts
 from tests.serving import Service
 
 
 def test_a_small_table_stays_small(second: Service) -> None:
-    plan = Plan(streams=500, samples=5, growth_mb=8.0)
+    plan = SoakPlan(streams=500, samples=5, growth_mb=8.0)
     before = Counts(second.url)
-    told: list[Sample] = []
+    told: list[SoakSample] = []
     shard = second.pid_of("derender: shard 0")
     result = soak(second.url, lambda: [shard], plan, told.append)
     assert result.complaints(plan) == []
@@ -22,8 +22,8 @@ def test_a_small_table_stays_small(second: Service) -> None:
 
 
 def test_what_leaks_is_said() -> None:
-    flat, grown = Sample(1, (10.0,), (64,)), Sample(2, (15.0,), (65,))
-    from_leak = Result([flat, flat, grown], in_flight=2).complaints(Plan())
+    flat, grown = SoakSample(1, (10.0,), (64,)), SoakSample(2, (15.0,), (65,))
+    from_leak = SoakResult([flat, flat, grown], in_flight=2).complaints(SoakPlan())
     assert [line.split()[0:2] for line in from_leak] == [
         ["shard", "0"],
         ["a", "shard"],

@@ -13,15 +13,16 @@ import httpx
 import uvicorn
 from tokenizers import Tokenizer
 
-from loadtest.engine import EngineSettings, listen, server_config
-from loadtest.make_demo_model import MODEL_DIR
+from loadtest.engine.app import listen, server_config
+from loadtest.engine.settings import ScriptedSettings
+from loadtest.model.folder import MODEL_DIR
 
 GENERATE = "/inference/v1/generate"
 DEADLINE_S = 10.0
 
 
 @contextmanager
-def serve_engine(settings: EngineSettings) -> Iterator[tuple[uvicorn.Server, int]]:
+def serve_engine(settings: ScriptedSettings) -> Iterator[tuple[uvicorn.Server, int]]:
     """Serve the engine on a free port from a thread."""
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(server_config(settings))
@@ -43,7 +44,7 @@ def client_of(port: int) -> Iterator[httpx.Client]:
 
 
 @contextmanager
-def run_engine(settings: EngineSettings) -> Iterator[httpx.Client]:
+def run_engine(settings: ScriptedSettings) -> Iterator[httpx.Client]:
     """Serve the engine for a client on a real socket."""
     with serve_engine(settings) as (_, port), client_of(port) as client:
         yield client

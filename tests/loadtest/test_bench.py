@@ -11,12 +11,17 @@ import pytest
 from core.protocol.envelope import envelope_decoder
 from core.protocol.generate import GenerateChunk, GenerateResponse
 from core.protocol.stream_state import StreamState
-from loadtest.against_reference import ONE_SHOT
-from loadtest.keepalive import PostError, check_status, content_length, request_bytes
-from loadtest.make_demo_model import MODEL_DIR
-from loadtest.measure import interleaved, percentile, private_bytes
-from loadtest.report import Row, Setting, Table, render
-from loadtest.workload import Context, Stream, Workload, one_shot_body, sampled_body
+from loadtest.bench.against_reference import ONE_SHOT
+from loadtest.bench.keepalive import PostError, check_status, content_length, request_bytes
+from loadtest.bench.stream import Stream
+from loadtest.bench.workload import Context, Workload, one_shot_body, sampled_body
+from loadtest.model.folder import MODEL_DIR
+from loadtest.report.page import render
+from loadtest.report.row import FigureRow
+from loadtest.report.samples import interleaved, percentile
+from loadtest.report.setting import RunSetting
+from loadtest.report.table import Table
+from loadtest.servers.procfs import private_bytes
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -107,14 +112,14 @@ def test_rows_say_whether_they_are_as_wanted() -> None:
     assert _quick_row().met is None
 
 
-def _quick_row() -> Row:
+def _quick_row() -> FigureRow:
     table = Table("group", judged=False)
     table.faster("fast", ([0.1], [0.01]), at_least=50.0)
     return table.rows[0]
 
 
 def test_the_table_names_its_setting_and_caveats() -> None:
-    setting = Setting(command="cmd", model="m", shards=1, rounds=2, max_model_len=3, vllm="0.33")
+    setting = RunSetting(command="cmd", model="m", shards=1, rounds=2, max_model_len=3, vllm="0.33")
     text = render(setting, [_quick_row()])
     assert "vLLM 0.33" in text and "command: cmd" in text and "| group | fast | 100 ms" in text
     assert "in turn" in text
@@ -125,7 +130,7 @@ def test_private_memory_of_a_process_is_read() -> None:
 
 
 def test_locust_users_import_nothing_of_the_project() -> None:
-    tree = ast.parse((ROOT / "loadtest" / "users.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "loadtest" / "users" / "users.py").read_text(encoding="utf-8"))
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     plain = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
     modules |= {alias.name for node in plain for alias in node.names}

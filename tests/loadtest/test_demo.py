@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.processes import port_is_free
+from loadtest.servers.launching import port_is_free
 from tests.serving import ROOT, until
 
 PORTS = (8100, 8200)

@@ -3,7 +3,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from loadtest.make_demo_model import MARKERS, MODEL_DIR, SPECIAL, make
+from loadtest.model.folder import MODEL_DIR
+from loadtest.model.make import MARKERS, SPECIAL, make
 
 FILES = {"tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja"}
 

@@ -13,9 +13,10 @@ import httpx
 import pytest
 import uvicorn
 
-from loadtest.engine import EngineSettings, listen
-from loadtest.script import HEAD_TOKENS, PLAIN, SUM
-from loadtest.transport import TransportProtocol
+from loadtest.engine.app import listen
+from loadtest.engine.script import HEAD_TOKENS, PLAIN, SUM
+from loadtest.engine.settings import ScriptedSettings
+from loadtest.engine.transport import TransportProtocol
 from tests.loadtest.engine_client import (
     DEADLINE_S,
     GENERATE,
@@ -38,7 +39,7 @@ from tests.recordings import all_recordings
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with run_engine(EngineSettings()) as client:
+    with run_engine(ScriptedSettings()) as client:
         yield client
 
 
@@ -156,7 +157,7 @@ def test_choices_interleave_one_to_an_event(client: httpx.Client) -> None:
 
 
 def test_chunks_hold_one_token_then_the_chosen_number() -> None:
-    with run_engine(EngineSettings(tokens_per_chunk=4)) as client:
+    with run_engine(ScriptedSettings(tokens_per_chunk=4)) as client:
         events = stream(client, body(sampling_params={"max_tokens": 11}))
     assert [len(event["choices"][0]["token_ids"]) for event in events] == [1, 4, 4, 2]
 
@@ -287,7 +288,7 @@ def test_error_in_a_stream_is_an_event(client: httpx.Client) -> None:
 
 
 def test_unknown_model_path_and_method() -> None:
-    with run_engine(EngineSettings(served_model_name="demo")) as client:
+    with run_engine(ScriptedSettings(served_model_name="demo")) as client:
         unknown = client.post(GENERATE, json=body(model="nope"))
         assert unknown.status_code == 404
         assert unknown.json()["error"]["param"] == "model"
@@ -300,7 +301,7 @@ def test_unknown_model_path_and_method() -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_client_that_goes_away_aborts_its_generation(streamed: bool) -> None:
-    settings = EngineSettings(tokens_per_second=20.0, script="long")
+    settings = ScriptedSettings(tokens_per_second=20.0, script="long")
     with run_engine(settings) as client:
         request = body(stream=streamed)
         with (
@@ -334,7 +335,7 @@ def test_pace_spreads_the_tokens_and_streams_run_side_by_side() -> None:
         assert all(response.text.endswith("data: [DONE]\n\n") for response in responses)
         return time.monotonic() - start
 
-    with run_engine(EngineSettings(tokens_per_second=20.0)) as client:
+    with run_engine(ScriptedSettings(tokens_per_second=20.0)) as client:
         elapsed = asyncio.run(run(str(client.base_url)))
     assert 0.5 <= elapsed < 4.0
 
@@ -344,13 +345,13 @@ def test_pace_spreads_the_tokens_and_streams_run_side_by_side() -> None:
 )
 def test_settings_refuse_what_means_nothing(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        EngineSettings(**wrong)
+        ScriptedSettings(**wrong)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_program_serves_without_vllm_and_ends_cleanly(signum: signal.Signals) -> None:
     code = (
-        "import sys, atexit, loadtest.engine as e\n"
+        "import sys, atexit, loadtest.engine.__main__ as e\n"
         "atexit.register(lambda: print('heavy', {'vllm', 'transformers'} & set(sys.modules)))\n"
         "sys.exit(e.main(['--port', '0', '--script', 'unicode']))"
     )
@@ -399,7 +400,7 @@ def test_min_tokens_passes_over_early_stop_tokens(client: httpx.Client) -> None:
 
 
 def test_tokens_only_engine_takes_no_stop_strings() -> None:
-    with run_engine(EngineSettings(tokens_only=True)) as client:
+    with run_engine(ScriptedSettings(tokens_only=True)) as client:
         for stop in ("x", ["x"]):
             response = client.post(GENERATE, json=body(sampling_params={"stop": stop}))
             assert response.status_code == 400
@@ -409,7 +410,7 @@ def test_tokens_only_engine_takes_no_stop_strings() -> None:
 
 
 def test_tokens_only_engine_shows_that_max_tokens_is_lost() -> None:
-    with run_engine(EngineSettings(tokens_only=True)) as client:
+    with run_engine(ScriptedSettings(tokens_only=True)) as client:
         choice = generate(client, body())["choices"][0]
         ended = generate(client, body(sampling_params={"max_tokens": 1000}))["choices"][0]
     assert (len(choice["token_ids"]), choice["finish_reason"]) == (32767, "length")
@@ -451,7 +452,7 @@ def test_only_the_last_requests_are_kept(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_abort_is_noticed_while_the_engine_waits_for_a_slow_pace(streamed: bool) -> None:
-    settings = EngineSettings(tokens_per_second=0.01)
+    settings = ScriptedSettings(tokens_per_second=0.01)
     with serve_engine(settings) as (_, port), client_of(port) as client:
         call = open_call(port, body(stream=streamed))
         wait_for_stats(client, in_flight=1)
@@ -464,7 +465,7 @@ def test_abort_is_noticed_while_the_engine_waits_for_a_slow_pace(streamed: bool)
 def test_abort_is_noticed_while_the_client_does_not_read() -> None:
     params = {"logprobs": 20, "ignore_eos": True}
     request = body(stream=True, sampling_params=params)
-    with serve_engine(EngineSettings()) as (server, port), client_of(port) as client:
+    with serve_engine(ScriptedSettings()) as (server, port), client_of(port) as client:
         call = open_call(port, request, receive_buffer=4096)
         until_blocked(server)
         assert outcomes(client) == ["running"]

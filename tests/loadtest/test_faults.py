@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.engine import EngineSettings
-from loadtest.faults import INSTEAD, Kind
+from loadtest.engine.faults import INSTEAD, Kind
+from loadtest.engine.settings import ScriptedSettings
 from tests.loadtest.engine_client import (
     GENERATE,
     body,
@@ -23,12 +23,12 @@ from tests.loadtest.engine_client import (
 
 TOKENS = 5
 DONE = b"data: [DONE]\n\n"
-SLOW = EngineSettings(tokens_per_second=0.01)
+SLOW = ScriptedSettings(tokens_per_second=0.01)
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serve_engine(EngineSettings()) as (_, port):
+    with serve_engine(ScriptedSettings()) as (_, port):
         yield port
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from loadtest.engine import EngineSettings
-from loadtest.replay import recorded_name
+from loadtest.engine.replay import recorded_name
+from loadtest.engine.settings import ScriptedSettings
 from tests.loadtest.engine_client import GENERATE, outcomes, run_engine
 from tests.recordings import as_list, prompts, served
 
@@ -20,7 +20,7 @@ USAGE = {"include_usage": True}
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with run_engine(EngineSettings(recordings=RECORDINGS)) as client:
+    with run_engine(ScriptedSettings(recordings=RECORDINGS)) as client:
         yield client
 
 
@@ -106,7 +106,7 @@ def test_other_requests_get_the_script(client: httpx.Client) -> None:
 
 def test_tokens_only_holds_for_recordings_too() -> None:
     record = recording("dice_mixed__logprobs5")
-    with run_engine(EngineSettings(recordings=RECORDINGS, tokens_only=True)) as client:
+    with run_engine(ScriptedSettings(recordings=RECORDINGS, tokens_only=True)) as client:
         prompt = prompts(record)[0]
         response = ask(client, request_id(record, 0), prompt, sampling_params={"stop": "x"})
         assert response.status_code == 400
@@ -120,7 +120,7 @@ def test_plain_files_are_read_and_incomplete_recordings_passed_over(tmp_path: Pa
     file.write_bytes(b"".join(kept))
     record = recording("dice_mixed__logprobs5")
     refused = next(json.loads(line)["name"] for line in kept if b'"generate":' not in line)
-    with run_engine(EngineSettings(recordings=file)) as client:
+    with run_engine(ScriptedSettings(recordings=file)) as client:
         answer = ask(client, request_id(record, 0), prompts(record)[0])
         assert answer.json() == record["generate"]["response"]
         assert ask(client, f"rec-{refused}", [1]).status_code == 404
