@@ -1,7 +1,5 @@
-"""Processes: one warmed parent, shards forked from it, and the side that calls them.
+"""Processes: one warmed parent, shards forked from it, and those who start and call them.
 
-Calling side (light; in the gateway and the supervisor): `channel`, `entry`, `logs`, `link`, `pool`,
-`signals`, `children`, `supervisor`, `ending`. Child side (heavy; in the warmed parent and its
-shards only): `model`, `warm`, `streams`, `loop`. The two meet in `channel`, `logs`, `entry` and
-`core.protocol.wire`.
+`messages` is what crosses between processes; `pool` calls shards, `shard` is one, `service` starts
+and replaces all. The gateway imports `messages` and `pool`; none of them but `shard` loads vLLM.
 """

@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from core.protocol.bounds import check_token_ids, decode, ids_decoder
+from core.protocol.bounds import check_token_ids, ids_decoder
 from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import BadRequest, ContextMissing
+from core.protocol.members import decode
 from core.vllm_adapter.loading import Model
 from core.vllm_adapter.parsing import ChatContext
 

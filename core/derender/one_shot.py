@@ -12,12 +12,12 @@ from core.protocol.bounds import (
     check_token_ids,
     count_decoder,
     counts_decoder,
-    decode,
     id_lists_decoder,
     response_decoder,
     responses_decoder,
 )
 from core.protocol.calls import DerenderChat, DerenderCompletion
+from core.protocol.members import decode
 from core.text.model_tools import ModelTools
 
 

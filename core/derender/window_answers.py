@@ -16,11 +16,11 @@ from core.protocol.bounds import (
     check_state,
     chunk_decoder,
     count_decoder,
-    decode,
     state_decoder,
 )
 from core.protocol.calls import DerenderChatChunk, DerenderCompletionChunk
 from core.protocol.generate import GenerateChunk
+from core.protocol.members import decode
 from core.protocol.openai import ChatStreamAnswer, CompletionStreamAnswer, Delta
 from core.protocol.rules import OutputRules
 from core.text.decoding import seed_state

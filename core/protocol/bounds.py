@@ -5,7 +5,6 @@ Every refusal is a `BadRequest`: its `param` is the path of the field, its messa
 
 import re
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -23,20 +22,6 @@ from core.protocol.generate import (
 from core.protocol.limits import Limits
 from core.protocol.stream_state import ParsedState, StreamState
 
-T = TypeVar("T")
-
-_AT = re.compile(r"(.*?)(?: - at `(?:key in )?\$?([^`]*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `([^`]*)`")
-_TYPE = re.compile(r"`(\w+(?: \| \w+)*)`")
-_TYPES = {
-    "int": "an integer",
-    "float": "a number",
-    "str": "a string",
-    "bool": "a boolean",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
 _PLACEHOLDER = re.compile(r"token_id:([0-9]{1,10})")
 
 chunk_decoder = msgspec.json.Decoder(GenerateChunk, strict=False)
@@ -49,43 +34,6 @@ id_lists_decoder = msgspec.json.Decoder(list[list[TokenId] | None], strict=False
 lens_decoder = msgspec.json.Decoder(list[ChunkLength], strict=False)
 count_decoder = msgspec.json.Decoder(TokenId, strict=False)
 counts_decoder = msgspec.json.Decoder(list[TokenId], strict=False)
-
-
-def decode(decoder: msgspec.json.Decoder[T], raw: bytes, member: str) -> T:
-    """Decode one member of a body.
-
-    Args:
-        decoder: Decoder of the member's type.
-        raw: The member's JSON.
-        member: The member's name, the start of every path in a message.
-
-    Raises:
-        BadRequest: The member is missing, or its JSON is not of the type.
-    """
-    if not raw:
-        raise BadRequest(f"`{member}` is required.", member)
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        raise refusal(str(error), member) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"`{member}` is not valid JSON: {error}", member) from None
-
-
-def refusal(reason: str, member: str) -> BadRequest:
-    """Turn a msgspec reason into one sentence that names the path of the field."""
-    match = _AT.fullmatch(reason)
-    text, path = match.groups() if match else (reason, None)
-    param = member + (path or "")
-    if missing := _MISSING.fullmatch(text):
-        param = f"{param}.{missing[1]}".lstrip(".")
-        return BadRequest(f"`{param}` is required.", param)
-    text = _TYPE.sub(_type_name, text)
-    return BadRequest(f"`{param}`: {text[:1].lower()}{text[1:]}.", param or None)
-
-
-def _type_name(match: re.Match[str]) -> str:
-    return " or ".join(_TYPES.get(name, name) for name in match[1].split(" | "))
 
 
 def check_tokens_mode(part: GenerateResponse | GenerateChunk, path: str) -> None:

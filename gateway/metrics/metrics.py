@@ -91,6 +91,10 @@ class Metrics:
         self._registry.register(_PoolCollector(pools))
         self._live = LiveCollector()
         self._registry.register(self._live)
+        self._count_requests()
+        self._count_tokens()
+
+    def _count_requests(self) -> None:
         endpoint = ["endpoint", "mode"]
         self._requests = Counter(
             "derender_requests",
@@ -120,6 +124,8 @@ class Metrics:
         )
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._known_bodies: dict[str, Histogram] = {}
+
+    def _count_tokens(self) -> None:
         self._first_token = Histogram(
             "derender_time_to_first_token_seconds",
             "From the first byte of a streamed request to the first event of its answer.",

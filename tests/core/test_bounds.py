@@ -2,8 +2,9 @@
 
 import pytest
 
-from core.protocol.bounds import decode, ids_decoder, refusal, state_decoder
+from core.protocol.bounds import ids_decoder, state_decoder
 from core.protocol.errors import BadRequest
+from core.protocol.members import decode, refusal
 
 
 @pytest.mark.parametrize(

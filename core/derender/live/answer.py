@@ -14,9 +14,10 @@ from core.formats.chat.chunks import chat_choice, chat_chunk
 from core.formats.format import Head
 from core.formats.sse import to_json
 from core.formats.usage import chunk_usage
-from core.protocol.bounds import check_chunk, chunk_decoder, count_decoder, decode
+from core.protocol.bounds import check_chunk, chunk_decoder, count_decoder
 from core.protocol.calls import DerenderChatChunk
 from core.protocol.generate import GenerateChunk, StreamChoice
+from core.protocol.members import decode
 from core.protocol.openai import ChatStreamChoice, Delta
 from core.protocol.steps import Steps
 from core.protocol.stream_state import CheckpointState, ParsedState

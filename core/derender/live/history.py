@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.protocol.bounds import decode, ids_decoder, lens_decoder
+from core.protocol.bounds import ids_decoder, lens_decoder
+from core.protocol.members import decode
 
 _PLAIN = b"0123456789,[]"
 _EMPTY = b"[]"

@@ -12,10 +12,11 @@ from core.derender.live.rebuilding import Carried, Rebuilding
 from core.derender.live.stream import LiveStream
 from core.derender.live.streams import Outcome, Streams
 from core.formats.sse import to_json
-from core.protocol.bounds import check_context, check_window, decode, parsed_state_decoder
+from core.protocol.bounds import check_context, check_window, parsed_state_decoder
 from core.protocol.calls import DerenderChatChunk
 from core.protocol.errors import BadRequest, UnknownCheckpoint
 from core.protocol.generate import GenerateChunk
+from core.protocol.members import decode
 from core.protocol.stream_state import NO_TOKENS, ParsedState
 from core.text.model_tools import ModelTools
 

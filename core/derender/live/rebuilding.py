@@ -10,9 +10,10 @@ from core.derender.contexts import StreamContext
 from core.derender.live.history import Tail, canonical
 from core.derender.live.stream import LiveStream
 from core.derender.live.streams import Cause, Outcome, Streams
-from core.protocol.bounds import check_context, check_history, decode, ids_decoder, lens_decoder
+from core.protocol.bounds import check_context, check_history, ids_decoder, lens_decoder
 from core.protocol.errors import BadRequest
 from core.protocol.generate import GenerateChunk
+from core.protocol.members import decode
 from core.protocol.stream_state import Finish, ParsedState
 from core.text.model_tools import ModelTools
 
