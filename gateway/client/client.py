@@ -18,6 +18,7 @@ from typing import Any, Self
 import httpx
 import msgspec
 
+from core.protocol.backoff import Backoff
 from core.protocol.generate import GenerateChunk
 from gateway.client.conversation import Conversation
 
@@ -54,7 +55,7 @@ class _Attempts:
 
     def __init__(self, retries: int) -> None:
         self._left = retries
-        self._delay_s = _FIRST_DELAY_S
+        self._backoff = Backoff(_FIRST_DELAY_S, _LONGEST_DELAY_S)
 
     def after_loss(self, error: httpx.TransportError) -> float:
         """Seconds to wait before the call is repeated."""
@@ -70,9 +71,8 @@ class _Attempts:
         if not self._left:
             raise DerenderUnavailable(reason)
         self._left -= 1
-        delay_s = float(asked) if asked and asked.isdigit() else self._delay_s
-        self._delay_s = min(self._delay_s * 2, _LONGEST_DELAY_S)
-        return min(delay_s, _LONGEST_DELAY_S)
+        own_s = self._backoff.next_s()
+        return min(float(asked), _LONGEST_DELAY_S) if asked and asked.isdigit() else own_s
 
 
 def _body(response: httpx.Response) -> bytes:

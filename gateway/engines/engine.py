@@ -9,12 +9,12 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from gateway.engines.health import Health
+from gateway.engines.health import EngineHealth
 
 _logger = logging.getLogger(__name__)
 
 
-class Outcome(StrEnum):
+class Ending(StrEnum):
     """How a request to an engine ends."""
 
     FINISHED = "finished"
@@ -33,7 +33,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """False while it is ejected."""
     in_flight: int
     ejections: int
-    outcomes: dict[Outcome, int]
+    outcomes: dict[Ending, int]
     """Requests by how they ended."""
 
 
@@ -53,15 +53,15 @@ class Engine:
         self.url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
         self.basic_authorization = _basic(parts)
         self.in_flight = 0
-        self.health = Health()
-        self._outcomes: Counter[Outcome] = Counter()
+        self.health = EngineHealth()
+        self._outcomes: Counter[Ending] = Counter()
 
     def begin(self) -> "Attempt":
         """Count a request that is about to be sent."""
         self.in_flight += 1
         return Attempt(self, self.health.begin(asyncio.get_running_loop().time()))
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Ending) -> None:
         """Count a request that ended."""
         self.in_flight -= 1
         self._outcomes[outcome] += 1
@@ -73,7 +73,7 @@ class Engine:
             up=not self.health.ejected,
             in_flight=self.in_flight,
             ejections=self.health.ejections,
-            outcomes={outcome: self._outcomes[outcome] for outcome in Outcome},
+            outcomes={outcome: self._outcomes[outcome] for outcome in Ending},
         )
 
 
@@ -85,7 +85,7 @@ class Attempt:
 
         Args:
             engine: Who is asked.
-            begun: What `Health.begin` returned.
+            begun: What `EngineHealth.begin` returned.
         """
         self.engine = engine
         self._begun = begun
@@ -95,7 +95,7 @@ class Attempt:
         """The engine accepted the request and begins to answer."""
         self.engine.health.answered(self._begun)
 
-    def end(self, outcome: Outcome, *, well: bool = False) -> None:
+    def end(self, outcome: Ending, *, well: bool = False) -> None:
         """Count the end.
 
         Args:
@@ -105,7 +105,7 @@ class Attempt:
         if self._end(outcome) and well:
             self.engine.health.ended_well(self._begun)
 
-    def fail(self, outcome: Outcome, reason: str, *, to_connect: bool = False) -> None:
+    def fail(self, outcome: Ending, reason: str, *, to_connect: bool = False) -> None:
         """Count an end that is held against the engine.
 
         Args:
@@ -123,7 +123,7 @@ class Attempt:
                 reason,
             )
 
-    def _end(self, outcome: Outcome) -> bool:
+    def _end(self, outcome: Ending) -> bool:
         """Whether this is the first end."""
         if self._ended:
             return False

@@ -7,7 +7,7 @@ from typing import Self
 import aiohttp
 
 from core.protocol.errors import DerenderError, EngineFailed
-from gateway.engines.engine import Attempt, Outcome
+from gateway.engines.engine import Attempt, Ending
 from gateway.engines.sending import silent
 from gateway.engines.settings import EngineSettings
 from gateway.engines.sse import EventReader
@@ -106,7 +106,7 @@ class Generation:
         self._closed = True
         if not self._over:
             # Events show that the engine works; a mere status does not.
-            self._attempt.end(Outcome.ABORTED, well=self._heard)
+            self._attempt.end(Ending.ABORTED, well=self._heard)
             self._response.close()
         elif not self._response.closed:
             self._linger()
@@ -144,12 +144,12 @@ class Generation:
         self._over = True
         # Whoever ended the body neatly did so for an engine that is gone, or it speaks another
         # protocol; neither is an answer.
-        self._attempt.fail(Outcome.FAILED, "its stream ended without [DONE]")
+        self._attempt.fail(Ending.FAILED, "its stream ended without [DONE]")
         return []
 
     def _finish(self) -> None:
         self._over = True
-        self._attempt.end(Outcome.FINISHED, well=True)
+        self._attempt.end(Ending.FINISHED, well=True)
 
     def _linger(self) -> None:
         """Let the end of the body follow `[DONE]`, so that the connection can be used again."""
@@ -162,10 +162,10 @@ class Generation:
         if self._closed:
             return EngineFailed("the generation was closed")
         if isinstance(error, aiohttp.ServerTimeoutError):
-            self._attempt.fail(Outcome.TIMED_OUT, "it fell silent")
+            self._attempt.fail(Ending.TIMED_OUT, "it fell silent")
             failure: DerenderError = silent(self._attempt.engine, self._settings)
         else:
-            self._attempt.fail(Outcome.FAILED, what)
+            self._attempt.fail(Ending.FAILED, what)
             failure = EngineFailed(f"engine {self.engine_url}: {what}")
         self._response.close()
         return failure

@@ -1,12 +1,14 @@
 """Whether an engine is asked, decided from how its requests end. No clock: time is passed in."""
 
+from core.protocol.backoff import Backoff
+
 FAILURES_IN_A_ROW = 3
 
 _FIRST_EJECTION_S = 1.0
 _LONGEST_EJECTION_S = 30.0
 
 
-class Health:
+class EngineHealth:
     """Ejects an engine that fails, and lets it back.
 
     * A failure to connect ejects at once: nothing listens, and every request would find that out.
@@ -31,7 +33,8 @@ class Health:
         self.failures = 0
         self.ejections = 0
         self._returns_at: float | None = None
-        self._ejection_s = self._next_ejection_s = _FIRST_EJECTION_S
+        self._ejection_s = _FIRST_EJECTION_S
+        self._backoff = Backoff(_FIRST_EJECTION_S, _LONGEST_EJECTION_S)
         self._vouched_for = False
 
     @property
@@ -69,7 +72,7 @@ class Health:
         if begun == self.ejections:
             self.failures = 0
             self._returns_at = None
-            self._next_ejection_s = _FIRST_EJECTION_S
+            self._backoff.reset()
             self._vouched_for = False
 
     def failed(self, begun: int, now: float, *, to_connect: bool) -> bool:
@@ -93,7 +96,6 @@ class Health:
             self._vouched_for = True
 
     def _eject(self, now: float) -> None:
-        self._ejection_s = self._next_ejection_s
-        self._next_ejection_s = min(2 * self._ejection_s, _LONGEST_EJECTION_S)
+        self._ejection_s = self._backoff.next_s()
         self._returns_at = now + self._ejection_s
         self.ejections += 1

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import msgspec
 
 from core.protocol.errors import EngineUnreachable, Overloaded
-from gateway.engines.engine import Engine, EngineStats, Outcome
+from gateway.engines.engine import Ending, Engine, EngineStats
 from gateway.engines.generation import Generation
-from gateway.engines.sending import Again, Request, Sender, Unanswered
+from gateway.engines.sending import Request, RetryWhere, Sender, Unanswered
 from gateway.engines.settings import EngineSettings
 
 _logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class Engines:
         except Unanswered:
             raise
         except BaseException:
-            attempt.end(Outcome.ABORTED)
+            attempt.end(Ending.ABORTED)
             raise
         generation = Generation(response, attempt, self._settings)
         self._generations.add(generation)
@@ -122,12 +122,12 @@ class Engines:
         """The well engine with the fewest requests; without one, the one that returns first."""
         return self._fewest_in_flight() or self._first_to_return()
 
-    def _second(self, first: Engine, again: Again) -> Engine | None:
+    def _second(self, first: Engine, again: RetryWhere) -> Engine | None:
         """Whom to ask after an engine did not answer; None where nobody is."""
-        if again is Again.NOWHERE or self._sender is None:
+        if again is RetryWhere.NOWHERE or self._sender is None:
             return None
         other = self._fewest_in_flight(but=first)
-        if other is not None or again is Again.ELSEWHERE:
+        if other is not None or again is RetryWhere.ELSEWHERE:
             return other
         if not first.health.ejected:
             return first

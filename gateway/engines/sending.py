@@ -19,7 +19,7 @@ from core.protocol.errors import (
     EngineUnreachable,
     TimedOut,
 )
-from gateway.engines.engine import Attempt, Engine, Outcome
+from gateway.engines.engine import Attempt, Ending, Engine
 from gateway.engines.refusals import refusal
 from gateway.engines.settings import EngineSettings
 from gateway.http.deadlines import within
@@ -44,7 +44,7 @@ class Request(msgspec.Struct, frozen=True):
     stream: bool
 
 
-class Again(Enum):
+class RetryWhere(Enum):
     """Where a request that got no answer may be sent again."""
 
     NOWHERE = "nowhere"
@@ -60,7 +60,7 @@ class Unanswered(Exception):
         again: Where another may be made.
     """
 
-    def __init__(self, error: DerenderError, again: Again = Again.NOWHERE) -> None:
+    def __init__(self, error: DerenderError, again: RetryWhere = RetryWhere.NOWHERE) -> None:
         """Keep both."""
         super().__init__(error.message)
         self.error = error
@@ -153,22 +153,22 @@ class Sender:
         url, settings = attempt.engine.url, self._settings
         what = str(error) or type(error).__name__
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            attempt.fail(Outcome.TIMED_OUT, "it does not accept connections", to_connect=True)
+            attempt.fail(Ending.TIMED_OUT, "it does not accept connections", to_connect=True)
             limit = f"{settings.connect_timeout_s:g} s (--engine-connect-timeout)"
             message = f"engine {url} accepted no connection within {limit}"
-            return Unanswered(EngineTimedOut(message), Again.ANYWHERE)
+            return Unanswered(EngineTimedOut(message), RetryWhere.ANYWHERE)
         if isinstance(error, TimedOut | aiohttp.ServerTimeoutError):
-            attempt.fail(Outcome.TIMED_OUT, "it does not answer")
+            attempt.fail(Ending.TIMED_OUT, "it does not answer")
             return Unanswered(silent(attempt.engine, settings))
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
-            attempt.fail(Outcome.UNREACHABLE, what, to_connect=True)
+            attempt.fail(Ending.UNREACHABLE, what, to_connect=True)
             message = f"engine {url} cannot be reached: {_cause(error)}"
-            return Unanswered(EngineUnreachable(message), Again.ANYWHERE)
+            return Unanswered(EngineUnreachable(message), RetryWhere.ANYWHERE)
         if isinstance(error, aiohttp.ClientConnectionError):
-            attempt.fail(Outcome.FAILED, "it closed a connection before it answered")
+            attempt.fail(Ending.FAILED, "it closed a connection before it answered")
             message = f"engine {url} closed the connection before it answered"
-            return Unanswered(EngineFailed(message), Again.ANYWHERE)
-        attempt.fail(Outcome.FAILED, "its answer is no HTTP")
+            return Unanswered(EngineFailed(message), RetryWhere.ANYWHERE)
+        attempt.fail(Ending.FAILED, "its answer is no HTTP")
         return Unanswered(EngineFailed(f"engine {url} sent what is no HTTP answer"))
 
     async def _judge(self, attempt: Attempt, request: Request, response: ClientResponse) -> None:
@@ -189,14 +189,14 @@ class Sender:
             )
             if isinstance(error, EngineRefused):
                 # A 503 may come from something in front of an engine that is gone.
-                attempt.end(Outcome.REFUSED, well=status < 500)
+                attempt.end(Ending.REFUSED, well=status < 500)
             else:
-                attempt.fail(Outcome.FAILED, f"it answered with status {status}")
-            again = Again.ELSEWHERE if status in _RETRIED_STATUSES else Again.NOWHERE
+                attempt.fail(Ending.FAILED, f"it answered with status {status}")
+            again = RetryWhere.ELSEWHERE if status in _RETRIED_STATUSES else RetryWhere.NOWHERE
             raise Unanswered(error, again)
         fault = _unfit(response, _EVENT_STREAM if request.stream else _JSON)
         if fault:
-            attempt.fail(Outcome.FAILED, fault)
+            attempt.fail(Ending.FAILED, fault)
             raise Unanswered(EngineFailed(f"engine {engine.url}: {fault}"))
         attempt.answered()
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
+from core.protocol.backoff import Backoff
 from core.protocol.calls import (
     AdvanceStream,
     Call,
@@ -179,7 +180,7 @@ class ShardConnection:
 
     async def _connect(self, recovery_timeout_s: float) -> _FrameProtocol:
         """Try until the shard answers; calls that waited too long are refused meanwhile."""
-        delay = _FIRST_RETRY_S
+        backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         while True:
             try:
                 return await self._try_connect()
@@ -187,8 +188,7 @@ class ShardConnection:
                 _logger.debug("%s does not answer yet: %r", self.name, error)
             if self.away_s > recovery_timeout_s:
                 self.refuse_pending(f"{self.name} ended and its successor does not answer")
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, _LONGEST_RETRY_S)
+            await asyncio.sleep(backoff.next_s())
 
     async def _try_connect(self) -> _FrameProtocol:
         if not Path(self._address).exists():

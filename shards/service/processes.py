@@ -14,6 +14,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
+from core.protocol.backoff import Backoff
 from shards.messages.orders import ShardSpec
 from shards.messages.replies import Ready, ready_decoder
 from shards.shard.entry import run_shard
@@ -25,12 +26,13 @@ _FIRST_DELAY_S = 0.25
 _LONGEST_DELAY_S = 10.0
 
 
-class Backoff:
+class RestartDelay:
     """Delay before a process is started again: none at first, doubling while it keeps dying."""
 
     def __init__(self) -> None:
         """Begin without delay."""
-        self._delay_s = 0.0
+        self._at_once = True
+        self._backoff = Backoff(_FIRST_DELAY_S, _LONGEST_DELAY_S)
         self._started_at = 0.0
 
     def started(self) -> None:
@@ -40,10 +42,12 @@ class Backoff:
     def next_delay_s(self) -> float:
         """Delay before the next start, after the process has ended."""
         if time.monotonic() - self._started_at > _STEADY_S:
-            self._delay_s = 0.0
-        delay = self._delay_s
-        self._delay_s = min(max(delay * 2, _FIRST_DELAY_S), _LONGEST_DELAY_S)
-        return delay
+            self._at_once = True
+            self._backoff.reset()
+        if self._at_once:
+            self._at_once = False
+            return 0.0
+        return self._backoff.next_s()
 
 
 class Shard:

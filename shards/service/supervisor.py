@@ -31,7 +31,7 @@ from shards.messages.orders import (
     TableLimits,
     WarmOrder,
 )
-from shards.service.processes import Backoff, Gateway, Shard, WarmParent
+from shards.service.processes import Gateway, RestartDelay, Shard, WarmParent
 from shards.service.shutdown import end
 from shards.service.signals import END_SIGNALS, SignalRecord
 
@@ -91,7 +91,7 @@ class _Slot:
         self.spec = spec
         self.shard: Shard | None = None
         self.due_at: float | None = 0.0
-        self.backoff = Backoff()
+        self.delay = RestartDelay()
 
 
 class Supervisor:
@@ -110,7 +110,7 @@ class Supervisor:
         self._warm_parent = WarmParent(service.preload)
         self._gateway: Gateway | None = None
         self._gateway_due_at: float | None = 0.0
-        self._gateway_backoff = Backoff()
+        self._gateway_delay = RestartDelay()
         self._started = False
 
     def run(self) -> None:
@@ -170,7 +170,7 @@ class Supervisor:
 
     def _start_gateway(self) -> None:
         self._gateway_due_at = None
-        self._gateway_backoff.started()
+        self._gateway_delay.started()
         order = GatewayOrder(
             listen_fd=self._listener.fileno(),
             supervisor_pid=os.getpid(),
@@ -216,7 +216,7 @@ class Supervisor:
         for slot in self._slots.values():
             if slot.due_at is not None and slot.due_at <= now:
                 slot.due_at = None
-                slot.backoff.started()
+                slot.delay.started()
                 spec = msgspec.structs.replace(slot.spec, successor=self._started)
                 self._warm_parent.request(spec)
 
@@ -235,7 +235,7 @@ class Supervisor:
         if not self._started:
             raise CannotStart(reason)
         _logger.error("%s (%r); it is started anew", reason, result)
-        slot.due_at = time.monotonic() + slot.backoff.next_delay_s()
+        slot.due_at = time.monotonic() + slot.delay.next_delay_s()
 
     def _hear(self, shard: Shard) -> None:
         slot = self._slots[shard.spec.name]
@@ -262,7 +262,7 @@ class Supervisor:
         name, code = shard.spec.name, shard.exit_code()
         if not self._started:
             raise CannotStart(f"{name} ended with {code} before it was ready")
-        delay = slot.backoff.next_delay_s()
+        delay = slot.delay.next_delay_s()
         slot.due_at = time.monotonic() + delay
         _logger.error(
             "%s (pid %d) ended with %s; its successor starts in %.2f s",
@@ -279,7 +279,7 @@ class Supervisor:
         self._gateway = None
         if not self._started:
             raise CannotStart(f"the gateway ended with {code} before the service had started")
-        delay = self._gateway_backoff.next_delay_s()
+        delay = self._gateway_delay.next_delay_s()
         self._gateway_due_at = time.monotonic() + delay
         _logger.error(
             "the gateway (pid %d) ended with %s; its successor starts in %.2f s",

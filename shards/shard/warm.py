@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Warmed(msgspec.Struct, frozen=True, kw_only=True):
     """What warming left behind."""
 
     pid: int
@@ -56,7 +56,7 @@ class _Steps:
         return time.monotonic() - self._begun
 
 
-def warm(order: WarmOrder) -> Outcome:
+def warm(order: WarmOrder) -> Warmed:
     """Load vLLM and the model once, for every shard."""
     steps = _Steps()
     pid = os.getpid()
@@ -74,19 +74,19 @@ def warm(order: WarmOrder) -> Outcome:
         built = loading.build(order.options, steps, render=order.render)
     except Exception as error:
         _logger.debug("warming failed", exc_info=True)
-        return Outcome(pid=pid, failure=f"{type(error).__name__}: {_first_line(error)}")
+        return Warmed(pid=pid, failure=f"{type(error).__name__}: {_first_line(error)}")
     finally:
         vllm_logger.setLevel(logging.NOTSET)
     steps.done()
     if isinstance(built, str):
-        return Outcome(pid=pid, failure=built)
+        return Warmed(pid=pid, failure=built)
     gc.collect()
     gc.freeze()
     gc.enable()
     threads = len(list(Path("/proc/self/task").iterdir()))
     _logger.debug("warm with %d threads", threads)
     _logger.info("warm after %.1f s", steps.total_s)
-    return Outcome(pid=pid, answerer=built)
+    return Warmed(pid=pid, answerer=built)
 
 
 def _first_line(error: BaseException) -> str:
@@ -100,7 +100,7 @@ def _end_with(supervisor_pid: int) -> None:
         os._exit(1)
 
 
-def _warm_from_environment() -> Outcome | None:
+def _warm_from_environment() -> Warmed | None:
     text = os.environ.get(WARM_VARIABLE)
     if text is None:
         return None
@@ -112,7 +112,7 @@ def _warm_from_environment() -> Outcome | None:
     try:
         return warm(order)
     except BaseException as error:  # noqa: BLE001 - a SystemExit here would end the forkserver
-        return Outcome(pid=os.getpid(), failure=f"{type(error).__name__}: {_first_line(error)}")
+        return Warmed(pid=os.getpid(), failure=f"{type(error).__name__}: {_first_line(error)}")
 
 
-outcome: Outcome | None = _warm_from_environment()
+outcome: Warmed | None = _warm_from_environment()

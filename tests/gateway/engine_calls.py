@@ -10,7 +10,7 @@ import pytest
 from core.protocol.errors import (
     DerenderError,
 )
-from gateway.engines.engine import EngineStats, Outcome
+from gateway.engines.engine import Ending, EngineStats
 from gateway.engines.generation import Generation
 from gateway.engines.pool import Engines
 from tests.gateway.scripted_engine import (
@@ -47,7 +47,7 @@ def only(engines: Engines) -> EngineStats:
     return stats
 
 
-def outcomes(stats: EngineStats) -> dict[Outcome, int]:
+def outcomes(stats: EngineStats) -> dict[Ending, int]:
     return {outcome: count for outcome, count in stats.outcomes.items() if count}
 
 

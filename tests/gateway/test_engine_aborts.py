@@ -8,7 +8,7 @@ from core.protocol.errors import (
     EngineFailed,
     EngineUnreachable,
 )
-from gateway.engines.engine import Outcome
+from gateway.engines.engine import Ending
 from gateway.engines.pool import Engines
 from tests.gateway.engine_calls import (
     cancelled,
@@ -75,7 +75,7 @@ def test_cancelling_while_it_connects() -> None:
             await engine.until(lambda: engine.connections == 1)
             assert only(engines).in_flight == 1
             await cancelled(task)
-            assert outcomes(only(engines)) == {Outcome.ABORTED: 1}
+            assert outcomes(only(engines)) == {Ending.ABORTED: 1}
 
     with_engine(well, test)
 
@@ -97,7 +97,7 @@ def test_cancelling_before_the_status(warm: bool) -> None:
         await engine.until(lambda: len(engine.calls) > count)
         await cancelled(task)
         await gone.wait()
-        assert outcomes(only(engines))[Outcome.ABORTED] == 1
+        assert outcomes(only(engines))[Ending.ABORTED] == 1
 
     with_engine(well if warm else script, test)
 
@@ -117,7 +117,7 @@ def test_cancelling_while_a_refusal_is_read() -> None:
         await half.wait()
         await cancelled(task)
         await gone.wait()
-        assert outcomes(only(engines)) == {Outcome.ABORTED: 1}
+        assert outcomes(only(engines)) == {Ending.ABORTED: 1}
 
     with_engine(script, test)
 
@@ -149,7 +149,7 @@ def test_cancelling_in_the_middle(events: int) -> None:
         await cancelled(task)
         assert only(engines).in_flight == 0
         await gone.wait()
-        assert outcomes(only(engines)) == {Outcome.ABORTED: 1}
+        assert outcomes(only(engines)) == {Ending.ABORTED: 1}
         assert only(engines).up
 
     with_engine(script, test)
@@ -171,7 +171,7 @@ def test_closing_an_unread_stream_ends_the_connection_at_once() -> None:
         await gone.wait()
         with pytest.raises(EngineFailed, match="closed"):
             await generation.events()
-        assert outcomes(only(engines)) == {Outcome.ABORTED: 1}
+        assert outcomes(only(engines)) == {Ending.ABORTED: 1}
 
     with_engine(script, test)
 

@@ -12,7 +12,7 @@ from core.protocol.errors import (
     EngineUnreachable,
     Overloaded,
 )
-from gateway.engines.engine import Outcome
+from gateway.engines.engine import Ending
 from gateway.engines.pool import Engines
 from tests.gateway.engine_calls import (
     calls,
@@ -79,8 +79,8 @@ def test_a_dead_engine_costs_one_retry_and_is_left_alone() -> None:
         assert engines.stats().retries == 1
         dead, alive = engines.stats().engines
         assert (dead.up, dead.ejections) == (False, 1)
-        assert outcomes(dead) == {Outcome.UNREACHABLE: 1}
-        assert outcomes(alive) == {Outcome.FINISHED: 6}
+        assert outcomes(dead) == {Ending.UNREACHABLE: 1}
+        assert outcomes(alive) == {Ending.FINISHED: 6}
 
     with_engines([well, well], test)
 

@@ -12,7 +12,7 @@ from core.protocol.errors import (
     EngineTimedOut,
     EngineUnreachable,
 )
-from gateway.engines.engine import Outcome
+from gateway.engines.engine import Ending
 from gateway.engines.pool import Engines
 from tests.gateway.engine_calls import (
     STREAM,
@@ -40,7 +40,7 @@ def test_an_engine_that_refuses_connections_is_unreachable() -> None:
     async def test(engine: ScriptedEngine, engines: Engines) -> None:
         await engine.vanish()
         assert engine.url in await failure(engines, EngineUnreachable)
-        assert outcomes(only(engines)) == {Outcome.UNREACHABLE: 2}
+        assert outcomes(only(engines)) == {Ending.UNREACHABLE: 2}
         assert engines.stats().retries == 1
         assert not only(engines).up
 
@@ -59,7 +59,7 @@ def test_a_connection_reset_before_the_status_is_tried_once_more() -> None:
     async def test(engine: ScriptedEngine, engines: Engines) -> None:
         assert "before it answered" in await failure(engines, EngineFailed)
         assert len(engine.calls) == 2
-        assert outcomes(only(engines)) == {Outcome.FAILED: 2}
+        assert outcomes(only(engines)) == {Ending.FAILED: 2}
         assert engines.stats().retries == 1
 
     with_engine(reset, test)
@@ -80,7 +80,7 @@ def test_a_stale_connection_is_no_failure(how: str) -> None:
         await read(engines)
         await read(engines)
         assert len(engine.calls) == 3
-        assert outcomes(only(engines)) == {Outcome.FINISHED: 2}
+        assert outcomes(only(engines)) == {Ending.FINISHED: 2}
         assert engines.stats().retries == 0
 
     with_engine(script, test)
@@ -92,7 +92,7 @@ def test_a_restarted_engine_is_asked_over_a_new_connection() -> None:
         await engine.vanish()
         await engine.listen()
         await read(engines)
-        assert outcomes(only(engines)) == {Outcome.FINISHED: 2}
+        assert outcomes(only(engines)) == {Ending.FINISHED: 2}
 
     with_engine(well, test)
 
@@ -105,7 +105,7 @@ def test_an_engine_that_never_answers_times_out(body: bytes) -> None:
     async def test(engine: ScriptedEngine, engines: Engines) -> None:
         with pytest.raises(EngineTimedOut, match=r"sent nothing for 0.2 s \(--engine-idle-timeout"):
             await stream(engines, body)
-        assert outcomes(only(engines)) == {Outcome.TIMED_OUT: 1}
+        assert outcomes(only(engines)) == {Ending.TIMED_OUT: 1}
         assert engine.connections == 1
 
     with_engine(script, test, idle_timeout_s=0.2)
@@ -138,7 +138,7 @@ def test_an_engine_that_accepts_no_connection_times_out() -> None:
         async with Client(urls=(url,), connect_timeout_s=0.1) as engines:
             message = await failure(engines, EngineTimedOut)
             assert "within 0.1 s (--engine-connect-timeout)" in message
-            assert outcomes(only(engines)) == {Outcome.TIMED_OUT: 2}
+            assert outcomes(only(engines)) == {Ending.TIMED_OUT: 2}
             assert not only(engines).up
 
     with_engine(well, test)
@@ -181,7 +181,7 @@ def broken_stream(
             assert engine.url in caught.value.message
             assert not generation.done
             assert only(engines).in_flight == 0
-        outcome = Outcome.TIMED_OUT if kind is EngineTimedOut else Outcome.FAILED
+        outcome = Ending.TIMED_OUT if kind is EngineTimedOut else Ending.FAILED
         assert outcomes(only(engines)) == {outcome: 1}
         assert only(engines).up
 
@@ -275,7 +275,7 @@ def test_a_body_that_breaks_off_is_a_failure(length: str) -> None:
         generation = await one_shot(engines)
         with generation, pytest.raises(EngineFailed, match="broke off"):
             await generation.body()
-        assert outcomes(only(engines)) == {Outcome.FAILED: 1}
+        assert outcomes(only(engines)) == {Ending.FAILED: 1}
 
     with_engine(script, test)
 

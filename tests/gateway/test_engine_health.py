@@ -1,10 +1,10 @@
 """Ejection and return, by a clock of the test's own."""
 
-from gateway.engines.health import FAILURES_IN_A_ROW, Health
+from gateway.engines.health import FAILURES_IN_A_ROW, EngineHealth
 
 
 def test_two_broken_answers_do_not_eject_and_the_third_does() -> None:
-    health = Health()
+    health = EngineHealth()
     begun = health.begin(0.0)
     for failures in range(1, FAILURES_IN_A_ROW):
         assert not health.failed(begun, 0.0, to_connect=False)
@@ -15,7 +15,7 @@ def test_two_broken_answers_do_not_eject_and_the_third_does() -> None:
 
 
 def test_one_good_end_in_between_starts_the_count_anew() -> None:
-    health = Health()
+    health = EngineHealth()
     begun = health.begin(0.0)
     for _ in range(20):
         health.failed(begun, 0.0, to_connect=False)
@@ -26,7 +26,7 @@ def test_one_good_end_in_between_starts_the_count_anew() -> None:
 
 
 def test_the_head_of_an_answer_does_not_start_the_count_anew() -> None:
-    health = Health()
+    health = EngineHealth()
     for _ in range(FAILURES_IN_A_ROW):
         begun = health.begin(0.0)
         health.answered(begun)
@@ -35,7 +35,7 @@ def test_the_head_of_an_answer_does_not_start_the_count_anew() -> None:
 
 
 def test_a_failure_to_connect_ejects_at_once_and_ever_longer() -> None:
-    health, now = Health(), 0.0
+    health, now = EngineHealth(), 0.0
     lengths = []
     for _ in range(7):
         assert health.failed(health.begin(now), now, to_connect=True)
@@ -50,7 +50,7 @@ def test_a_failure_to_connect_ejects_at_once_and_ever_longer() -> None:
 
 
 def test_requests_that_die_together_count_once() -> None:
-    health = Health()
+    health = EngineHealth()
     begun = [health.begin(0.0) for _ in range(50)]
     for one in begun:
         health.failed(one, 0.0, to_connect=True)
@@ -58,7 +58,7 @@ def test_requests_that_die_together_count_once() -> None:
 
 
 def test_what_began_before_an_ejection_does_not_end_it() -> None:
-    health = Health()
+    health = EngineHealth()
     old = health.begin(0.0)
     health.failed(health.begin(0.0), 0.0, to_connect=True)
     health.answered(old)
@@ -67,7 +67,7 @@ def test_what_began_before_an_ejection_does_not_end_it() -> None:
 
 
 def test_one_trial_at_a_time() -> None:
-    health = Health()
+    health = EngineHealth()
     health.failed(health.begin(0.0), 0.0, to_connect=True)
     assert health.returns_at == 1.0
     trial = health.begin(1.5)
@@ -77,7 +77,7 @@ def test_one_trial_at_a_time() -> None:
 
 
 def test_an_engine_back_on_trial_is_ejected_for_its_next_failure() -> None:
-    health = Health()
+    health = EngineHealth()
     for _ in range(FAILURES_IN_A_ROW):
         health.failed(health.begin(0.0), 0.0, to_connect=False)
     health.answered(health.begin(1.0))
@@ -87,8 +87,8 @@ def test_an_engine_back_on_trial_is_ejected_for_its_next_failure() -> None:
 
 
 def test_a_health_check_is_believed_until_it_proves_wrong() -> None:
-    assert not Health().wants_check
-    health = Health()
+    assert not EngineHealth().wants_check
+    health = EngineHealth()
     health.checked()
     health.failed(health.begin(0.0), 0.0, to_connect=True)
     assert health.wants_check

@@ -8,7 +8,7 @@ from core.protocol.errors import (
     EngineFailed,
     EngineRefused,
 )
-from gateway.engines.engine import Outcome
+from gateway.engines.engine import Ending
 from gateway.engines.pool import Engines
 from gateway.engines.refusals import refusal
 from tests.gateway.engine_calls import (
@@ -37,7 +37,7 @@ def test_streams_and_bodies_are_read_over_one_kept_connection() -> None:
                 assert generation.engine_url == engine.url
                 assert await generation.body() == b'{"choices":[]}'
         assert engine.connections == 1
-        assert outcomes(only(engines)) == {Outcome.FINISHED: 6}
+        assert outcomes(only(engines)) == {Ending.FINISHED: 6}
         assert engines.stats().retries == 0
 
     with_engine(well, test)
@@ -138,7 +138,7 @@ def test_an_end_without_done_is_told_apart() -> None:
             assert await generation.events() == [b"1"]
             assert await generation.events() is None
             assert not generation.done
-        assert outcomes(only(engines)) == {Outcome.FAILED: 1}
+        assert outcomes(only(engines)) == {Ending.FAILED: 1}
 
     with_engine(script, test)
 
@@ -188,7 +188,7 @@ def test_refusals_are_passed_on(
             assert caught.value.retry_after_s is None
         assert only(engines).up
         assert engine.connections == 1
-        assert outcomes(only(engines)) == {Outcome.REFUSED: 4}
+        assert outcomes(only(engines)) == {Ending.REFUSED: 4}
 
     with_engine(script, test)
 
@@ -268,6 +268,6 @@ def test_answers_of_another_kind_are_failures(streamed: bool, kind: str, coding:
     async def test(engine: ScriptedEngine, engines: Engines) -> None:
         message = await failure(engines, EngineFailed, streamed=streamed)
         assert (kind if coding == "identity" else coding) in message
-        assert outcomes(only(engines)) == {Outcome.FAILED: 1}
+        assert outcomes(only(engines)) == {Ending.FAILED: 1}
 
     with_engine(script, test)

@@ -38,10 +38,10 @@ def derender_parsed_chunk(
     counted = call.prompt_tokens
     prompt_tokens = decode(count_decoder, counted, "prompt_tokens") if counted else None
     position = yield from Lookup(tools, contexts, streams, call, chunk).find()
-    return _Answer(tools, streams, call, chunk, prompt_tokens).write(position)
+    return _ChunkAnswer(tools, streams, call, chunk, prompt_tokens).write(position)
 
 
-class _Answer:
+class _ChunkAnswer:
     """The making of one answer."""
 
     def __init__(
