@@ -54,8 +54,10 @@ def test_a_caller_who_leaves_is_not_answered(chunks: Sequence[bytes]) -> None:
     "declared",
     [b"application/json", b"application/json; charset=utf-8", b"Application/JSON ;x=1"],
 )
-def test_json_is_accepted(declared: bytes) -> None:
+def test_json_is_accepted_and_its_compressed_form_is_not(declared: bytes) -> None:
     check_content_type({b"content-type": declared})
+    with pytest.raises(BadRequest, match="Content-Encoding"):
+        check_content_type({b"content-type": declared, b"content-encoding": b"gzip"})
 
 
 @pytest.mark.parametrize("declared", [None, b"", b"text/plain", b"application/jsonp", b"\xff"])

@@ -47,6 +47,9 @@ def test_time_between_waits_does_not_count() -> None:
         watchdog = Watchdog(0.1)
         for _ in range(4):
             await watchdog.watch(asyncio.sleep(0.04))
+        # The one timer of all these waits is due by now, and still bounds a wait that is too long.
+        with pytest.raises(TimedOut):
+            await watchdog.watch(asyncio.sleep(5))
         watchdog.close()
 
     asyncio.run(run())
