@@ -11,10 +11,11 @@ import pytest
 
 from loadtest.engine.replay import recorded_name
 from loadtest.engine.settings import ScriptedSettings
-from tests.loadtest.engine_client import GENERATE, outcomes, run_engine
+from tests.loadtest.engine.engine_client import GENERATE, outcomes, run_engine
 from tests.recordings import as_list, prompts, served
+from tests.serving import ROOT
 
-RECORDINGS = Path(__file__).parents[1] / "fixtures" / "real_engine.jsonl.xz"
+RECORDINGS = ROOT / "tests" / "fixtures" / "real_engine.jsonl.xz"
 USAGE = {"include_usage": True}
 
 

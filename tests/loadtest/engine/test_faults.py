@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.engine.faults import INSTEAD, Kind
 from loadtest.engine.settings import ScriptedSettings
-from tests.loadtest.engine_client import (
+from tests.loadtest.engine.engine_client import (
     GENERATE,
     body,
     client_of,
