@@ -67,8 +67,13 @@ def derender_call(envelope: Envelope, api: ApiName, named: Named) -> DerenderCal
     if not generate:
         shown = "true" if envelope.stream else "false"
         raise BadRequest(f"`{field}` is required when `stream` is {shown}.", field)
+    call_id, trace_id, model, created, fallback_id = named
     members: dict[str, Any] = {
-        **named._asdict(),
+        "call_id": call_id,
+        "trace_id": trace_id,
+        "model": model,
+        "created": created,
+        "fallback_id": fallback_id,
         "generate": generate,
         "prompt_tokens": present(envelope.prompt_tokens),
         "prompt_token_ids": present(envelope.prompt_token_ids),

@@ -162,9 +162,8 @@ class Choice:
             self.ids.extend(ids)
         self.cut = step.cut
         self.finished = reason is not None
-        if logprobs is None and delta is None and reason is step.finish_reason:
-            return step
-        return step._replace(delta=delta, finish_reason=reason, logprobs=logprobs)
+        text, part, _, stop_reason, _, _, begun, cut = step
+        return ChoiceStep(text, part, reason, stop_reason, delta, logprobs, begun, cut)
 
     def replay(self, part: StreamChoice) -> ChoiceStep:
         """Take a chunk that was answered before, and whose logprobs nobody has any more."""

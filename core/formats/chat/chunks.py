@@ -33,7 +33,9 @@ def chat_chunk(
         prompt_ids: Prompt IDs to return.
     """
     return ChatChunk(
-        **head._asdict(),
+        id=head.id,
+        created=head.created,
+        model=head.model,
         choices=choices,
         usage=usage,
         system_fingerprint=None,
