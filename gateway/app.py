@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from litestar import HttpMethod, Litestar, Request, Response, route
+from litestar import HttpMethod, Litestar, Request, Response, asgi, route
 from litestar.exceptions import HTTPException
-from litestar.handlers import HTTPRouteHandler
+from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
+from litestar.types import Receive, Scope, Send
 
 from gateway.http import auth, errors
 from gateway.http.answers import JSON, refuse_method
@@ -25,7 +26,7 @@ class App:
     """Serves the routes that pass a shard's bytes on by themselves, and all others by Litestar.
 
     A route's way through the framework costs about as much as the rest of a chunk's way through
-    the gateway, and these routes use nothing of it: the row "bare POST" of docs/benchmarks.md
+    the gateway, and these routes use nothing of it: the row `bare` of docs/benchmarks.md
     compares with it.
     """
 
@@ -66,13 +67,15 @@ class App:
 def build(services: Services) -> App:
     """Put the routes together."""
     direct: dict[str, tuple[tuple[str, ...], Direct]] = {}
-    handlers = []
+    handlers: list[ASGIRouteHandler | HTTPRouteHandler] = []
     for row in ROUTES:
         serve = row.serve(services)
         if serve is None:
             continue
         if row.direct:
             direct[row.path] = row.methods, serve
+            # Other spellings of the path, such as a slash at its end, are the framework's to know.
+            handlers.append(asgi(row.path, copy_scope=False)(_checked(row.methods, serve)))
         else:
             handlers.append(_handler(row, serve))
     framework = Litestar(
@@ -82,6 +85,17 @@ def build(services: Services) -> App:
         logging_config=None,
     )
     return App(direct, framework, auth.Keys(services.settings.http.api_keys))
+
+
+def _checked(methods: tuple[str, ...], serve: Direct) -> Direct:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        method = str(scope.get("method"))
+        if method in methods:
+            await serve(scope, receive, send)
+        else:
+            await refuse_method(send, method, methods)
+
+    return handler
 
 
 def _handler(row: Route, serve: Callable[..., Any]) -> HTTPRouteHandler:

@@ -53,3 +53,10 @@ def test_other_paths_are_not_said_to_be_behind_it() -> None:
 def test_with_engines_the_front_door_is_open(path: str) -> None:
     answer = _ask("GET", path, "http://127.0.0.1:1")
     assert (answer.status_code, answer.headers["allow"]) == (405, "OPTIONS, POST")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions/derender/", "/tokenize/"])
+def test_a_slash_at_the_end_changes_nothing(path: str) -> None:
+    answer = _ask("GET", path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "OPTIONS, POST")
+    assert _ask("POST", path).json()["error"]["message"].startswith("the Content-Type")
