@@ -11,7 +11,7 @@ from litestar.handlers import ASGIRouteHandler, HTTPRouteHandler
 from litestar.types import Receive, Scope, Send
 
 from gateway.http import auth, errors
-from gateway.http.answers import JSON, refuse_method
+from gateway.http.answers import JSON, refusal, refuse_method
 from gateway.http.route import Route
 from gateway.routes.table import ROUTES
 from gateway.services.http_request import Direct
@@ -32,14 +32,14 @@ class App:
 
     def __init__(
         self,
-        direct: dict[str, tuple[tuple[str, ...], Direct]],
+        direct: dict[str, Direct],
         framework: Litestar,
         keys: auth.Keys,
     ) -> None:
         """Take the routes.
 
         Args:
-            direct: Methods and handler of what is served directly, by path.
+            direct: Handlers of what is served directly, by path.
             framework: Serves all others.
             keys: Say who may ask.
         """
@@ -53,29 +53,25 @@ class App:
             if not self._keys.admit(scope):
                 await auth.refuse(send)
                 return
-            found = self._direct.get(scope["path"])
-            if found is not None:
-                methods, serve = found
-                if scope["method"] in methods:
-                    await serve(scope, receive, send)
-                else:
-                    await refuse_method(send, scope["method"], methods)
+            serve = self._direct.get(scope["path"])
+            if serve is not None:
+                await serve(scope, receive, send)
                 return
         await self._framework(scope, receive, send)
 
 
 def build(services: Services) -> App:
     """Put the routes together."""
-    direct: dict[str, tuple[tuple[str, ...], Direct]] = {}
+    direct: dict[str, Direct] = {}
     handlers: list[ASGIRouteHandler | HTTPRouteHandler] = []
     for row in ROUTES:
         serve = row.serve(services)
         if serve is None:
             continue
         if row.direct:
-            direct[row.path] = row.methods, serve
+            direct[row.path] = checked = _checked(row.methods, serve)
             # Other spellings of the path, such as a slash at its end, are the framework's to know.
-            handlers.append(asgi(row.path, copy_scope=False)(_checked(row.methods, serve)))
+            handlers.append(asgi(row.path, copy_scope=False)(checked))
         else:
             handlers.append(_handler(row, serve))
     framework = Litestar(
@@ -123,5 +119,4 @@ def _http_failure(request: Request[Any, Any, Any], error: HTTPException) -> Resp
 
 def _failure(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     _logger.error("%s failed", request.scope["path"], exc_info=error)
-    body = errors.body(500, "InternalServerError", "internal error; see the gateway's log")
-    return Response(body, status_code=500, media_type=JSON)
+    return refusal(errors.INTERNAL)

@@ -1,18 +1,18 @@
 """Complete generations into whole answers: the calls that `stream` is false for."""
 
 from core.derender.contexts import ContextStore, check_chat_request
-from core.formats.chat.whole import ChatGeneration, chat_answer
-from core.formats.completions.whole import CompletionGeneration, completion_answer
-from core.formats.format import Head
+from core.formats.chat.whole import chat_answer
+from core.formats.completions.whole import completion_answer
+from core.formats.format import Generation, Head
 from core.formats.sse import to_json
 from core.protocol.bounds import (
     check_response,
     check_responses,
     check_same_length,
     check_token_ids,
-    count_decoder,
     counts_decoder,
     id_lists_decoder,
+    read_prompt_tokens,
     response_decoder,
     responses_decoder,
 )
@@ -29,14 +29,13 @@ def derender_chat(tools: ModelTools, contexts: ContextStore, call: DerenderChat)
     """
     response = decode(response_decoder, call.generate, "generate_response")
     check_response(response, tools.limits, "generate_response")
-    counted = call.prompt_tokens
-    prompt_tokens = decode(count_decoder, counted, "prompt_tokens") if counted else 0
+    prompt_tokens = read_prompt_tokens(call.prompt_tokens) or 0
     prompt_ids = contexts.prompt(call.prompt_token_ids)
     if tools.model.parses:
         check_chat_request(call.request)
     head = Head(response.request_id or call.fallback_id, call.created, call.model)
     context = contexts.chat(call.request)
-    generation = ChatGeneration(response, prompt_ids, prompt_tokens)
+    generation = Generation(response, prompt_ids, prompt_tokens)
     return to_json(chat_answer(tools, head, context, generation))
 
 
@@ -51,7 +50,7 @@ def derender_completion(tools: ModelTools, call: DerenderCompletion) -> bytes:
     counts = _prompt_tokens(call.prompt_tokens, len(responses))
     prompts = _prompt_ids(tools, call.prompt_token_ids, len(responses))
     head = Head(responses[0].request_id or call.fallback_id, call.created, call.model)
-    generations = map(CompletionGeneration, responses, prompts, counts)
+    generations = map(Generation, responses, prompts, counts)
     rules = tools.completion_rules(call.request)
     return to_json(completion_answer(tools, head, rules, list(generations)))
 

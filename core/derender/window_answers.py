@@ -15,7 +15,7 @@ from core.protocol.bounds import (
     check_context,
     check_state,
     chunk_decoder,
-    count_decoder,
+    read_prompt_tokens,
     state_decoder,
 )
 from core.protocol.calls import DerenderChatChunk, DerenderCompletionChunk
@@ -111,8 +111,7 @@ def _resume(
     shape: LogprobShape,
 ) -> _Resumed:
     """Check a call and resume its stream; its request is read after the bounds are checked."""
-    counted = call.prompt_tokens
-    prompt_tokens = decode(count_decoder, counted, "prompt_tokens") if counted else None
+    prompt_tokens = read_prompt_tokens(call.prompt_tokens)
     prompt_ids = contexts.prompt(call.prompt_token_ids, call.prompt_digest)
     chunk = decode(chunk_decoder, call.generate, "generate_chunk")
     check_chunk(chunk, tools.limits)

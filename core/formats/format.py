@@ -34,6 +34,17 @@ class Asked(NamedTuple):
     """Token IDs of each prompt."""
 
 
+class Generation(NamedTuple):
+    """What an engine generated for one prompt, with what the caller knows of that."""
+
+    response: GenerateResponse
+    """Passed its checks."""
+    prompt_ids: list[int] | None
+    """As far as the caller knows them."""
+    prompt_tokens: int
+    """Count to report."""
+
+
 class Totals(NamedTuple):
     """What is known once every choice has ended."""
 

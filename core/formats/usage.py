@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Raw, UnsetType
 
 from core.formats.format import Totals
-from core.protocol.generate import NOTHING, EngineUsage, GenerateResponse
+from core.protocol.generate import NOTHING, EngineUsage
 from core.protocol.openai import Usage
 
 
@@ -70,9 +70,9 @@ def final_usage(totals: Totals, *, counts_reasoning: bool) -> Usage:
     return made
 
 
-def prompt_tokens(response: GenerateResponse, prompt: Sequence[int]) -> int:
+def prompt_tokens(usage: EngineUsage | None, prompt: Sequence[int]) -> int:
     """The engine's count, which knows of encoders; that of the prompt where it sends none."""
-    counted = response.usage.prompt_tokens if response.usage else None
+    counted = usage.prompt_tokens if usage else None
     return len(prompt) if counted is None else counted
 
 

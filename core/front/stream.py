@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from core.formats.format import Asked, Head, Totals, Writer
+from core.formats.usage import prompt_tokens
 from core.front.checks import check_part, on_one_line
 from core.front.collecting import Collector
 from core.front.formats import FORMATS
@@ -218,7 +219,7 @@ class FrontStream:
         self._done = True
         prompts = zip(self._usages, self._request.prompts, strict=True)
         totals = Totals(
-            prompt_tokens=sum(_prompt_tokens(usage, prompt) for usage, prompt in prompts),
+            prompt_tokens=sum(prompt_tokens(usage, prompt) for usage, prompt in prompts),
             completion_tokens=self._tokens,
             usages=self._usages,
             metrics=self._metrics,
@@ -244,11 +245,6 @@ def _entry(index: int, step: ChoiceStep) -> Entry:
     if step.cut:
         return Entry(index, step.ids)
     return Entry(index, step.ids, step.part.finish_reason, step.part.stop_reason)
-
-
-def _prompt_tokens(usage: EngineUsage | None, prompt: list[int]) -> int:
-    counted = usage.prompt_tokens if usage else None
-    return len(prompt) if counted is None else counted
 
 
 def _refusal(raw: bytes) -> EngineRefused:

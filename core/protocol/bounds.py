@@ -20,6 +20,7 @@ from core.protocol.generate import (
     TokenId,
 )
 from core.protocol.limits import Limits
+from core.protocol.members import decode
 from core.protocol.stream_state import ParsedState, StreamState
 
 _PLACEHOLDER = re.compile(r"token_id:([0-9]{1,10})")
@@ -32,8 +33,17 @@ state_decoder = msgspec.json.Decoder(StreamState, strict=False)
 ids_decoder = msgspec.json.Decoder(list[TokenId], strict=False)
 id_lists_decoder = msgspec.json.Decoder(list[list[TokenId] | None], strict=False)
 lens_decoder = msgspec.json.Decoder(list[ChunkLength], strict=False)
-count_decoder = msgspec.json.Decoder(TokenId, strict=False)
+_count_decoder = msgspec.json.Decoder(TokenId, strict=False)
 counts_decoder = msgspec.json.Decoder(list[TokenId], strict=False)
+
+
+def read_prompt_tokens(raw: bytes) -> int | None:
+    """The caller's count of prompt tokens; None where the body had none.
+
+    Raises:
+        BadRequest: It is no count.
+    """
+    return decode(_count_decoder, raw, "prompt_tokens") if raw else None
 
 
 def check_tokens_mode(part: GenerateResponse | GenerateChunk, path: str) -> None:

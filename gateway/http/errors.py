@@ -2,7 +2,13 @@
 
 import msgspec
 
-from core.protocol.errors import DerenderError, EngineRefused, FaultCode, RenderRefused
+from core.protocol.errors import (
+    DerenderError,
+    EngineRefused,
+    FaultCode,
+    InternalFault,
+    RenderRefused,
+)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -51,6 +57,9 @@ class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     error: ErrorInfo
 
+
+INTERNAL = InternalFault("internal error; see the gateway's log")
+"""Stands for a bug of ours, which the log tells of."""
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from litestar.types import Receive, Scope, Send
 
-from core.protocol.errors import DerenderError, InternalFault
+from core.protocol.errors import DerenderError
 from gateway.http import errors
 from gateway.http.answers import send_answer
 from gateway.http.body import ClientGone, check_content_type, read
@@ -94,7 +94,7 @@ class HttpRequest(ABC):
             return answer
         _logger.error("answering failed", exc_info=error, extra={"request_id": self.request_id})
         self.services.metrics.refused("internal")
-        return errors.answer(InternalFault("internal error; see the gateway's log"))
+        return errors.answer(errors.INTERNAL)
 
     def tagged(self, headers: errors.Headers) -> errors.Headers:
         """Headers with the request's ID among them."""

@@ -14,7 +14,7 @@ from core.formats.chat.chunks import chat_choice, chat_chunk
 from core.formats.format import Head
 from core.formats.sse import to_json
 from core.formats.usage import chunk_usage
-from core.protocol.bounds import check_chunk, chunk_decoder, count_decoder
+from core.protocol.bounds import check_chunk, chunk_decoder, read_prompt_tokens
 from core.protocol.calls import DerenderChatChunk
 from core.protocol.generate import GenerateChunk, StreamChoice
 from core.protocol.members import decode
@@ -35,8 +35,7 @@ def derender_parsed_chunk(
     """
     chunk = decode(chunk_decoder, call.generate, "generate_chunk")
     check_chunk(chunk, tools.limits)
-    counted = call.prompt_tokens
-    prompt_tokens = decode(count_decoder, counted, "prompt_tokens") if counted else None
+    prompt_tokens = read_prompt_tokens(call.prompt_tokens)
     position = yield from Lookup(tools, contexts, streams, call, chunk).find()
     return _ChunkAnswer(tools, streams, call, chunk, prompt_tokens).write(position)
 

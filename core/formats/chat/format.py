@@ -1,8 +1,8 @@
 """Chat completions as an API."""
 
 from core.formats.chat.events import ChatEvents
-from core.formats.chat.whole import ChatGeneration, chat_answer
-from core.formats.format import Asked, Writer
+from core.formats.chat.whole import chat_answer
+from core.formats.format import Asked, Generation, Writer
 from core.formats.sse import to_json
 from core.formats.usage import prompt_tokens
 from core.protocol.generate import GenerateResponse
@@ -28,7 +28,7 @@ class ChatFormat:
         """JSON of a `ChatResponse`."""
         recipe, (response,), (prompt,) = asked.recipe, responses, asked.prompts
         context = asked.tools.model.chat_context(recipe.request)
-        generation = ChatGeneration(response, prompt, prompt_tokens(response, prompt))
+        generation = Generation(response, prompt, prompt_tokens(response.usage, prompt))
         answer = chat_answer(asked.tools, asked.head, context, generation)
         answer.prompt_text = recipe.prompt_text
         if context.rules.return_token_ids:

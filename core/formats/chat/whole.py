@@ -1,14 +1,13 @@
 """A complete generation into a `ChatResponse`."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from core.formats.format import Head
+from core.formats.format import Generation, Head
 from core.formats.prompts import complete_prompt_ids, named_prompt_logprobs
 from core.formats.usage import usage
 from core.protocol import openai
 from core.protocol.errors import BadRequest
-from core.protocol.generate import NOTHING, GenerateChoice, GenerateResponse
+from core.protocol.generate import NOTHING, GenerateChoice
 from core.protocol.ids import stream_id, tool_call_id
 from core.text.choice import ChoiceStep, whole_choice
 from core.text.logprobs import LogprobShape
@@ -16,19 +15,8 @@ from core.text.model_tools import ModelTools
 from core.vllm_adapter.parsing import ChatContext, ParsedMessage
 
 
-class ChatGeneration(NamedTuple):
-    """What an engine generated for a chat, with what the caller knows of its prompt."""
-
-    response: GenerateResponse
-    """Passed its checks."""
-    prompt_ids: list[int] | None
-    """As far as the caller knows them."""
-    prompt_tokens: int
-    """Count to report."""
-
-
 def chat_answer(
-    tools: ModelTools, head: Head, context: ChatContext | None, generation: ChatGeneration
+    tools: ModelTools, head: Head, context: ChatContext | None, generation: Generation
 ) -> openai.ChatResponse:
     """The answer to a complete generation.
 
@@ -48,7 +36,7 @@ class _ChatAnswer:
     """The making of one answer."""
 
     def __init__(
-        self, tools: ModelTools, head: Head, context: ChatContext | None, generation: ChatGeneration
+        self, tools: ModelTools, head: Head, context: ChatContext | None, generation: Generation
     ) -> None:
         self._tools = tools
         self._head = head

@@ -6,8 +6,8 @@ from msgspec import Raw
 
 from core.formats.completions.echo import echoed_logprobs
 from core.formats.completions.events import CompletionEvents
-from core.formats.completions.whole import CompletionGeneration, completion_answer
-from core.formats.format import Asked, Writer
+from core.formats.completions.whole import completion_answer
+from core.formats.format import Asked, Generation, Writer
 from core.formats.sse import to_json
 from core.formats.usage import prompt_tokens
 from core.protocol import openai
@@ -35,7 +35,7 @@ class CompletionFormat:
         """JSON of a `CompletionResponse`."""
         rules = asked.tools.completion_rules(asked.recipe.request)
         generations = [
-            CompletionGeneration(response, prompt, prompt_tokens(response, prompt))
+            Generation(response, prompt, prompt_tokens(response.usage, prompt))
             for response, prompt in zip(responses, asked.prompts, strict=True)
         ]
         answer = completion_answer(asked.tools, asked.head, rules, generations)

@@ -1,12 +1,11 @@
 """Complete generations, one per prompt, into a `CompletionResponse`."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from core.formats.format import Head
+from core.formats.format import Generation, Head
 from core.formats.prompts import complete_prompt_ids, named_prompt_logprobs
 from core.formats.usage import usage
 from core.protocol import openai
@@ -17,19 +16,8 @@ from core.text.logprobs import LogprobShape
 from core.text.model_tools import ModelTools
 
 
-class CompletionGeneration(NamedTuple):
-    """What an engine generated for one prompt, with what the caller knows of that."""
-
-    response: GenerateResponse
-    """Passed its checks."""
-    prompt_ids: list[int] | None
-    """As far as the caller knows them."""
-    prompt_tokens: int
-    """Count to report."""
-
-
 def completion_answer(
-    tools: ModelTools, head: Head, rules: OutputRules, generations: Sequence[CompletionGeneration]
+    tools: ModelTools, head: Head, rules: OutputRules, generations: Sequence[Generation]
 ) -> openai.CompletionResponse:
     """The answer to complete generations, one per prompt.
 
@@ -62,9 +50,7 @@ def completion_answer(
 class _Prompt:
     """What the choices of one prompt share, and the tokens they have together."""
 
-    def __init__(
-        self, tools: ModelTools, rules: OutputRules, generation: CompletionGeneration
-    ) -> None:
+    def __init__(self, tools: ModelTools, rules: OutputRules, generation: Generation) -> None:
         response, prompt_ids, prompt_tokens = generation
         self.tokens = 0
         self._tools = tools
